@@ -20,8 +20,8 @@ export class Stopped extends Error {}
 export async function fsck(given: FsckOptions): Promise<FsckResult> {
   const options = { ...given, progress: stoppable(given) };
   const { state } = options;
-  const { run } = state.content;
-  const findings = new Findings(run?.findings);
+  const saved = state.content.run ?? { position: 0, walk: null, findings: undefined };
+  const findings = new Findings(saved.findings);
   if (options.registry === null) findings.skip('the registry');
   if (options.snapshot === null) findings.skip('the snapshot');
   // Reads the snapshot first, so that the database cannot be behind it.
@@ -29,16 +29,18 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
   await snapshot?.open();
   const registry =
     options.registry &&
-    (await openRegistry(options.registry, findings, snapshot?.anchors ?? [], run?.walk ?? null));
+    (await openRegistry(options.registry, findings, snapshot?.anchors ?? [], saved.walk));
   await snapshot?.readLog(registry);
-  const from = registry?.position ?? run?.position ?? 0;
-  if (from === 0 && (run?.position ?? 0) > 0) {
+  const from = registry?.position ?? saved.position;
+  if (from === 0 && saved.position > 0) {
     // The saved state belongs to another log with the same name.
     await state.save(null);
     return fsck(given);
   }
-  if (registry !== null) await walk(options, registry, snapshot);
-  if (registry !== null) await finishRegistry(registry, options);
+  if (registry !== null) {
+    await walk(options, registry, snapshot);
+    await finishRegistry(registry, options);
+  }
   await snapshot?.finish(registry);
   await state.save(null);
   return {

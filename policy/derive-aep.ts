@@ -15,7 +15,7 @@ import {
   policyInputOf,
   readStoredApproval,
 } from '#sql/proofs/rebuild-aep';
-import { type PolicyInput, budgetsOf, inputBudgets } from '#protocol/policy-input';
+import { budgetsOf, inputBudgets } from '#protocol/policy-input';
 import type { Befores } from './counters.js';
 import type { PolicyEngine } from './decide.js';
 
@@ -25,19 +25,11 @@ export interface DerivedAep extends BuiltAep {
 }
 
 /**
- * A pure function of the intake row, its policy set, the key id and the counter values: workers
- * decide with it, and replay repeats the decision. Only the AEP of a close also depends on the log.
+ * An intake row with its request, the policy input without counter values, and the id of the run or null.
  *
- * @param beforesOf returns the counter values before this action
  * @throws IntakeMismatchError
  */
-export function deriveAep(
-  intake: PinnedIntake,
-  policy: PolicyEngine,
-  keyId: string,
-  beforesOf: (input: PolicyInput, run: string | null) => Befores,
-  closedRun: ClosedRun | null = null,
-): DerivedAep {
+export function readIntake(intake: PinnedIntake) {
   const document = parseStrict(intake.request);
   // Hashes the canonical form: a compromised engine could store a second spelling of a request to admit it twice.
   const requestHash = nativeTextHash(canonicalize(document));
@@ -47,9 +39,24 @@ export function deriveAep(
     );
   }
   const request = readRequest(intake, document);
-  const pinned = policyInputOf(intake, request);
   const run = 'run' in request ? request.run.id : null;
-  const budgets = budgetsOf(policy.counters, pinned, beforesOf(pinned, run));
+  return { intake, request, input: policyInputOf(intake, request), run };
+}
+
+/**
+ * A pure function of the intake row, its policy set, the key id and the counter values: workers
+ * decide with it, and replay repeats the decision. Only the AEP of a close also depends on the log.
+ *
+ * @param befores the counter values before this action
+ */
+export function deriveAep(
+  { intake, request, input: pinned }: ReturnType<typeof readIntake>,
+  policy: PolicyEngine,
+  keyId: string,
+  befores: Befores,
+  closedRun: ClosedRun | null = null,
+): DerivedAep {
+  const budgets = budgetsOf(policy.counters, pinned, befores);
   const input = { ...pinned, budgets: inputBudgets(budgets) };
   const decision = {
     ...(rejectionIn(intake) ?? policy.decide(input)),

@@ -17,7 +17,7 @@ import {
   type PreparedTexts,
   textsLoader,
 } from './decide.js';
-import { deriveAep, type DerivedAep, IntakeMismatchError } from './derive-aep.js';
+import { deriveAep, type DerivedAep, IntakeMismatchError, readIntake } from './derive-aep.js';
 import {
   CEDAR_VERSION,
   engineOf,
@@ -85,7 +85,7 @@ function derive(
   { budgets, closedRun, keyId }: Recorded,
 ): DerivedAep | null {
   try {
-    return deriveAep(intake, policy, keyId, () => budgets ?? {}, closedRun);
+    return deriveAep(readIntake(intake), policy, keyId, budgets ?? {}, closedRun);
   } catch (error) {
     const isMismatch = error instanceof IntakeMismatchError || error instanceof ProtocolError;
     if (isMismatch || error instanceof ZodError) return null;

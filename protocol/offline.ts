@@ -27,7 +27,7 @@ import {
   readAepKeys,
   readLog,
 } from './offline/trust.js';
-import { claimIn, claimOf, placeOf } from './offline/place.js';
+import { placeOf } from './offline/place.js';
 
 export {
   OFFLINE_FAULTS,
@@ -92,81 +92,101 @@ export function verifyOffline(
   if ('fault' in read) return notAuthentic(read.fault, log);
   const { document } = read;
 
-  const { key_id: keyId } = document.aep;
-  const pinned = pins.filter((pin) => pin.keyId === keyId);
-  const delegated = pinned.length === 0 ? delegatedKey(document, pins) : null;
-  const publicKey = pinned[0]?.publicKey ?? delegated?.publicKey;
-  if (publicKey === undefined) {
+  const signer = signerOf(document, pins);
+  if (signer === null) {
     return undecidable(
       'signing_key_not_pinned',
-      `the document is signed under key ${keyId}, which is not pinned`,
+      `the document is signed under key ${document.aep.key_id}, which is not pinned`,
     );
   }
-  if (!isSignedBy(document, publicKey, crypto)) {
-    const detail = `the signature does not verify under the ${delegated ? 'delegated' : 'pinned'} key`;
-    return notAuthentic({ code: 'bad_signature', detail }, log);
-  }
-  if (delegated !== null && log !== null && !isDelegated(delegated, log, crypto)) {
-    const detail = 'the delegation does not verify under the pinned root key for this log';
-    const pointer = '/key/entry/delegation/sig';
-    return notAuthentic({ code: 'bad_signature', detail, pointer }, log);
-  }
-  const { approval } = document;
-  if (approval !== null && !isApproved(crypto, approval)) {
-    const detail = 'the signature of the approval or of its registration does not verify';
-    return notAuthentic({ code: 'bad_approval_signature', detail, pointer: '/approval' }, log);
-  }
-  const ended = endOf(document, now);
-  const found = log && placeInLog(document, tlogProof, log, crypto, delegated !== null);
-  const result = placed(document, delegated ?? pinned, log, found);
+  const fault = signatureFault(document, signer, log, crypto);
+  if (fault !== null) return notAuthentic(fault, log);
+  const found = log && placeInLog(document, tlogProof, signer, log, crypto);
+  const result = placed(document, signer, log, found);
   if (!result.decidable || !result.authentic) return result;
-  const state = delegated && ({ keyState: 'unknown' } as const);
-  const shown = { ...result, ...disclosedIn(document), ...state };
-  return result.faults.length === 0 && ended !== null ? { ...shown, status: ended } : shown;
+  const ended = result.faults.length === 0 ? endOf(document, now) : null;
+  return {
+    ...result,
+    ...disclosedIn(document),
+    ...(signer.delegation !== null && { keyState: 'unknown' as const }),
+    ...(ended !== null && { status: ended }),
+  };
 }
 
-/** A key that is not pinned, and the pins of the root that its delegation names. */
-interface DelegatedKey {
+/** The key that signed the document, which is pinned or to which a pinned root delegated. */
+interface Signer {
   keyId: string;
   publicKey: Uint8Array;
-  delegation: Delegation;
-  roots: readonly [AepKeyPin, ...AepKeyPin[]];
+  /** Null for a pinned key. */
+  delegation: Delegation | null;
+  /** The pins of the key, or of the root that delegated to the key. */
+  pins: readonly [AepKeyPin, ...AepKeyPin[]];
 }
 
-function delegatedKey({ key }: SignedDocument, pins: readonly AepKeyPin[]): DelegatedKey | null {
-  const { delegation, key_id: keyId, public_key } = key.entry;
+function signerOf({ aep, key }: SignedDocument, pins: readonly AepKeyPin[]): Signer | null {
+  const { key_id: keyId } = aep;
+  const [own, ...others] = pins.filter((pin) => pin.keyId === keyId);
+  if (own !== undefined) {
+    return { keyId, publicKey: own.publicKey, delegation: null, pins: [own, ...others] };
+  }
+  const { delegation, public_key } = key.entry;
   if (delegation === undefined) return null;
-  const [root, ...others] = pins.filter((pin) => pin.keyId === delegation.root_key_id);
+  const [root, ...sameRoot] = pins.filter((pin) => pin.keyId === delegation.root_key_id);
   if (root === undefined) return null;
-  return { keyId, publicKey: fromBase64Url(public_key), delegation, roots: [root, ...others] };
+  return { keyId, publicKey: fromBase64Url(public_key), delegation, pins: [root, ...sameRoot] };
 }
 
-const isDelegated = (
-  { delegation, keyId, roots: [root] }: DelegatedKey,
-  { origin }: LogPin,
-  { verify }: Pick<VerifyCrypto, 'verify'>,
-): boolean =>
-  verify(root.publicKey, delegationToSign(origin, keyId, delegation), fromBase64(delegation.sig));
-
-/** Whether the root could delegate at leaf `activatedAt`, and the delegated key sign at leaf `leafIndex`. */
-const isInForce = (
-  { delegation, roots }: DelegatedKey,
-  activatedAt: number,
-  leafIndex: number,
-): boolean =>
-  delegation.max_proofs > 0 &&
-  leafIndex < delegation.until_index &&
-  roots.every(
-    ({ after, before, compromisedFrom }) =>
-      after < activatedAt && activatedAt < before && leafIndex < compromisedFrom,
-  );
-
-/** Whether the registered key signed both the registration and the approval. */
-const isApproved = (
+/** The first signature in the document that does not verify, or null. A delegation is signed for one log. */
+function signatureFault(
+  document: SignedDocument,
+  { delegation, keyId, pins: [root], publicKey }: Signer,
+  log: LogPin | null,
   crypto: ProofCrypto,
-  { envelope, registration }: NonNullable<SignedDocument['approval']>,
-): boolean =>
-  verifyRegistration(crypto, registration) && verifyApproval(crypto, envelope, registration);
+): OfflineFault | null {
+  if (!isSignedBy(document, publicKey, crypto)) {
+    const detail = `the signature does not verify under the ${delegation ? 'delegated' : 'pinned'} key`;
+    return { code: 'bad_signature', detail };
+  }
+  if (delegation !== null && log !== null) {
+    const message = delegationToSign(log.origin, keyId, delegation);
+    if (!crypto.verify(root.publicKey, message, fromBase64(delegation.sig))) {
+      const detail = 'the delegation does not verify under the pinned root key for this log';
+      return { code: 'bad_signature', detail, pointer: '/key/entry/delegation/sig' };
+    }
+  }
+  if (document.approval === null) return null;
+  const { envelope, registration } = document.approval;
+  if (
+    !verifyRegistration(crypto, registration) ||
+    !verifyApproval(crypto, envelope, registration)
+  ) {
+    const detail = 'the signature of the approval or of its registration does not verify';
+    return { code: 'bad_approval_signature', detail, pointer: '/approval' };
+  }
+  return null;
+}
+
+/**
+ * Whether the pins cover a signature at leaf `leafIndex`. For a delegated key: whether the root could delegate at
+ * leaf `activatedAt`, and the key sign at leaf `leafIndex`.
+ */
+function isInForce(
+  { delegation, pins }: Signer,
+  leafIndex: number,
+  activatedAt: number | null,
+): boolean {
+  if (delegation === null) {
+    return pins.every(({ after, before }) => after < leafIndex && leafIndex < before);
+  }
+  return (
+    delegation.max_proofs > 0 &&
+    leafIndex < delegation.until_index &&
+    pins.every(
+      ({ after, before, compromisedFrom }) =>
+        after < activatedAt! && activatedAt! < before && leafIndex < compromisedFrom,
+    )
+  );
+}
 
 /** Whether a public key of 32 bytes signed the AEP. */
 export function isSignedBy(
@@ -193,20 +213,18 @@ function endOf({ aep, verdict }: SignedDocument, now: number | undefined): strin
 function placeInLog(
   document: SignedDocument,
   tlogProof: TextOrBytes | undefined,
+  signer: Signer,
   log: LogPin,
   crypto: VerifyCrypto,
-  needsActivation: boolean,
 ): PlacedWithKey | null {
-  const { entry, inclusion, tlog_proof: own } = document;
-  const text = tlogProof ?? own ?? undefined;
-  if (text === undefined && inclusion === undefined) return null;
-  const readClaim = () => (text === undefined ? claimOf(inclusion!) : claimIn(text));
-  const found = placeOf(canonicalBytes(entry), readClaim, log, crypto);
+  const { approval, entry, key } = document;
+  const claimed = tlogProof ?? document.tlog_proof ?? document.inclusion;
+  if (claimed === undefined) return null;
+  const found = placeOf(canonicalBytes(entry), claimed, log, crypto);
   if ('fault' in found) return found;
-  const { approval, key } = document;
   const activation = findActivation(key, found.place, log, crypto, KEY);
   if ('fault' in activation) return activation;
-  if (activation.at === null && needsActivation) {
+  if (activation.at === null && signer.delegation !== null) {
     const detail = 'the activation of a delegated key has no proof of inclusion';
     return { fault: { code: KEY.code, detail, pointer: KEY.pointer } };
   }
@@ -242,7 +260,7 @@ function findActivation(
   // Requires no quorum, because a registry exports before the witnesses cosign. The activation may therefore
   // exist only in a fork of the log.
   const unwitnessed = { ...log, policy: null };
-  const found = placeOf(canonicalBytes(entry), () => claimIn(tlog_proof), unwitnessed, crypto);
+  const found = placeOf(canonicalBytes(entry), tlog_proof, unwitnessed, crypto);
   if (!('fault' in found) && found.place.leafIndex < leafIndex)
     return { at: found.place.leafIndex };
   const detail =
@@ -253,13 +271,13 @@ function findActivation(
 /** Decides by the log position of the proof whether a valid signature counts. */
 function placed(
   { aep }: SignedDocument,
-  key: readonly AepKeyPin[] | DelegatedKey,
+  signer: Signer,
   log: LogPin | null,
   found: PlacedWithKey | null,
 ): OfflineResult {
   // A holder of an expired key can still sign, so only the log separates earlier signatures from
   // later ones.
-  const ends = 'roots' in key || key.some(({ before }) => before !== Infinity);
+  const ends = signer.delegation !== null || signer.pins.some(({ before }) => before !== Infinity);
   if (found === null) {
     return ends
       ? undecidable(
@@ -274,11 +292,7 @@ function placed(
     return { decidable: true, authentic: true, included: false, aep, status: 'unknown', faults };
   }
   const { leafIndex } = found.place;
-  const counts =
-    'roots' in key
-      ? isInForce(key, found.activatedAt!, leafIndex)
-      : key.every(({ after, before }) => after < leafIndex && leafIndex < before);
-  if (!counts) {
+  if (!isInForce(signer, leafIndex, found.activatedAt)) {
     const detail = `the pin does not cover signatures at leaf ${leafIndex}`;
     return notAuthentic({ code: 'key_not_in_force', detail }, log);
   }
@@ -324,7 +338,7 @@ export function verifyTlogProof(
   } catch (error) {
     return notIncluded(faultOf(error, 'malformed_entry'));
   }
-  const found = placeOf(leaf.bytes, () => claimIn(tlogProof), log, crypto);
+  const found = placeOf(leaf.bytes, tlogProof, log, crypto);
   if ('fault' in found) return notIncluded(found.fault);
   return {
     decidable: true,

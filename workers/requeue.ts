@@ -31,26 +31,23 @@ export async function keepRequeueing(
 ): Promise<void> {
   const failed = (kind: string) => (error: unknown) =>
     logRarely(log, 'warn', { err: error }, `${kind} requeue failed; it is retried`);
-  const pages = <P>(kind: string, requeue: (after: P | null) => Promise<P | null>) => {
-    let next: P | null = null;
-    return async (): Promise<void> => {
-      try {
-        next = await requeue(next);
-      } catch (error) {
-        failed(kind)(error);
-      }
-    };
-  };
   const found = { sql, log, metrics, ...limits };
-  const searches = [
-    pages<PendingPlace>('admission', (after) => requeueStaleAdmissions(found, take, after)),
-    pages<PendingRevocation>('revocation', (after) =>
-      isDown() ? Promise.resolve(after) : requeueStaleRevocations(found, queue, after),
-    ),
-    chunks,
-  ];
+  let afterAdmission: PendingPlace | null = null;
+  let afterRevocation: PendingRevocation | null = null;
+  const admissions = async (): Promise<void> => {
+    afterAdmission = await requeueStaleAdmissions(found, take, afterAdmission);
+  };
+  const revocations = async (): Promise<void> => {
+    if (isDown()) return;
+    afterRevocation = await requeueStaleRevocations(found, queue, afterRevocation);
+  };
   const search = async (): Promise<void> => {
-    if (await isAnythingPending(sql)) await Promise.all(searches.map((one) => one()));
+    if (!(await isAnythingPending(sql))) return;
+    await Promise.all([
+      admissions().catch(failed('admission')),
+      revocations().catch(failed('revocation')),
+      chunks(),
+    ]);
   };
   await repeat(everyMs, signal, search, failed('admission'));
 }

@@ -21,10 +21,10 @@ export function openApiDocument<Spec extends OperationSpec>(
   api: ApiDescription<Spec>,
 ): OpenApiDocument {
   const components = componentsOf(specs, api);
-  const operation = operationWriter(api, components);
+  const writer = new OperationWriter(api, components);
   const paths: OpenApiDocument['paths'] = {};
   for (const spec of specs) {
-    paths[spec.path] = { ...paths[spec.path], [spec.method]: operation(spec) };
+    paths[spec.path] = { ...paths[spec.path], [spec.method]: writer.operation(spec) };
   }
   return {
     openapi: '3.1.1',
@@ -54,14 +54,19 @@ const IF_NONE_MATCH = headerParameter(
   '`ETag` of an earlier response: 304 if it is still current.',
 );
 
-function operationWriter<Spec extends OperationSpec>(
-  api: ApiDescription<Spec>,
-  components: Components,
-) {
-  const sample = sampler(components.schemas, api.worked);
+/** Writes the operations of an API; `components` has their schemas. */
+class OperationWriter<Spec extends OperationSpec> {
+  private readonly sample: ReturnType<typeof sampler>;
 
-  function operation(spec: Spec): OpenApiOperation {
-    const { words, members } = api.access(spec);
+  constructor(
+    private readonly api: ApiDescription<Spec>,
+    private readonly components: Components,
+  ) {
+    this.sample = sampler(components.schemas, api.worked);
+  }
+
+  operation(spec: Spec): OpenApiOperation {
+    const { words, members } = this.api.access(spec);
     return {
       operationId: spec.id,
       tags: [spec.tag],
@@ -71,22 +76,22 @@ function operationWriter<Spec extends OperationSpec>(
         .join('\n\n'),
       ...members,
       parameters: [
-        ...pathParameters(spec),
-        ...queryParameters(spec),
-        ...api.requestHeadersOf(spec),
+        ...this.pathParameters(spec),
+        ...this.queryParameters(spec),
+        ...this.api.requestHeadersOf(spec),
         ...('304' in spec.responses ? [IF_NONE_MATCH] : []),
         ...Object.entries(spec.headers ?? {}).map(([name, description]) =>
-          headerParameter(name, description, api.headerSchemas[name]),
+          headerParameter(name, description, this.api.headerSchemas[name]),
         ),
       ],
-      ...(spec.body !== undefined && { requestBody: requestBody(spec.body) }),
-      responses: responses(spec),
+      ...(spec.body !== undefined && { requestBody: this.requestBody(spec.body) }),
+      responses: this.responses(spec),
     };
   }
 
-  function pathParameters({ path }: Spec): OpenApiParameter[] {
+  private pathParameters({ path }: Spec): OpenApiParameter[] {
     return [...path.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => {
-      const { schema, ...description } = api.inPath[name] ?? {};
+      const { schema, ...description } = this.api.inPath[name] ?? {};
       return {
         name,
         in: 'path',
@@ -97,8 +102,8 @@ function operationWriter<Spec extends OperationSpec>(
     });
   }
 
-  function queryParameters(spec: Spec): OpenApiParameter[] {
-    const { properties, required } = components.query(spec);
+  private queryParameters(spec: Spec): OpenApiParameter[] {
+    const { properties, required } = this.components.query(spec);
     return Object.entries(properties).map(([name, { description, ...schema }]) => ({
       name,
       in: 'query',
@@ -108,8 +113,8 @@ function operationWriter<Spec extends OperationSpec>(
     }));
   }
 
-  function requestBody({ schema, examples, limit, alsoAs = {} }: NonNullable<Spec['body']>) {
-    const { bodyRefTo } = components;
+  private requestBody({ schema, examples, limit, alsoAs = {} }: NonNullable<Spec['body']>) {
+    const { bodyRefTo } = this.components;
     const others = Object.entries(alsoAs).map(([type, content]) => [
       type,
       { schema: typeof content === 'string' ? { type: 'string' } : bodyRefTo(content) },
@@ -124,43 +129,43 @@ function operationWriter<Spec extends OperationSpec>(
     };
   }
 
-  function responses(spec: Spec): Record<string, OpenApiResponse> {
-    const problems = api.problems.of(spec);
+  private responses(spec: Spec): Record<string, OpenApiResponse> {
+    const problems = this.api.problems.of(spec);
     const statuses = new Set([
       ...Object.keys(spec.responses).map(Number),
-      ...problems.map((code) => entryOf(code)[0]),
+      ...problems.map((code) => this.entryOf(code)[0]),
     ]);
     return Object.fromEntries(
       [...statuses]
         .sort((a, b) => a - b)
         .map((status) => {
-          const codes = problems.filter((code) => entryOf(code)[0] === status);
-          return [String(status), response(spec, status, codes)];
+          const codes = problems.filter((code) => this.entryOf(code)[0] === status);
+          return [String(status), this.response(spec, status, codes)];
         }),
     );
   }
 
-  function entryOf(code: string): readonly [status: number, title: string] {
-    const entry = api.problems.table[code];
+  private entryOf(code: string): readonly [status: number, title: string] {
+    const entry = this.api.problems.table[code];
     if (entry === undefined) throw new Error(`unknown problem code ${code}`);
     return entry;
   }
 
-  function response(spec: Spec, status: number, codes: readonly string[]): OpenApiResponse {
+  private response(spec: Spec, status: number, codes: readonly string[]): OpenApiResponse {
     const own = spec.responses[status];
     const content: Record<string, OpenApiContent> = {};
     for (const [type, one] of Object.entries(own?.content ?? {})) {
-      content[type] = media(type, one, own!);
+      content[type] = this.media(type, one, own!);
     }
-    if (codes.length > 0) content['application/problem+json'] = problemContent(status, codes);
+    if (codes.length > 0) content['application/problem+json'] = this.problemContent(status, codes);
     return {
       description: [
         ...(own ? [own.description] : []),
-        ...codes.map((code) => `\`${code}\`: ${entryOf(code)[1]}.`),
+        ...codes.map((code) => `\`${code}\`: ${this.entryOf(code)[1]}.`),
       ].join('\n\n'),
       headers: {
         ...Object.fromEntries(
-          api
+          this.api
             .commonHeadersOf(spec, status)
             .map((name) => [name, { $ref: `#/components/headers/${name}` }]),
         ),
@@ -169,7 +174,7 @@ function operationWriter<Spec extends OperationSpec>(
           ...(status === 304 && { ETag: 'The ETag that is still current.' }),
           ...spec.responses[status === 304 ? 200 : status]?.headers,
           ...Object.fromEntries(
-            codes.flatMap((code) => Object.entries(api.problems.headers[code] ?? {})),
+            codes.flatMap((code) => Object.entries(this.api.problems.headers[code] ?? {})),
           ),
         }),
       },
@@ -178,42 +183,44 @@ function operationWriter<Spec extends OperationSpec>(
     };
   }
 
-  function media(type: string, content: Content, response: ResponseSpec): OpenApiContent {
+  private media(type: string, content: Content, response: ResponseSpec): OpenApiContent {
     const { example, examples } = response;
     if (content === 'binary') return {};
     if (content === 'text') {
-      const value = example ?? api.worked.texts[type];
+      const value = example ?? this.api.worked.texts[type];
       return {
         schema: { type: 'string' },
         ...(value !== undefined && { examples: { example: { value } } }),
       };
     }
-    const schema = components.refTo(content);
+    const schema = this.components.refTo(content);
     return {
       schema,
-      examples: valuesOf(examples ?? { example: example ?? sample(schema) }),
+      examples: valuesOf(examples ?? { example: example ?? this.sample(schema) }),
     };
   }
 
-  function problemContent(status: number, codes: readonly string[]): OpenApiContent {
-    const { members } = api.problems;
+  private problemContent(status: number, codes: readonly string[]): OpenApiContent {
+    const { members } = this.api.problems;
     const plain = codes.filter((code) => members[code] === undefined);
     const special = codes.filter((code) => members[code] !== undefined);
     const kinds = [...(plain.length > 0 ? [plain] : []), ...special.map((code) => [code])].map(
-      (group) => problemSchema(status, group),
+      (group) => this.problemSchema(status, group),
     );
     return {
       schema: kinds.length === 1 ? kinds[0]! : { oneOf: kinds },
-      examples: valuesOf(Object.fromEntries(codes.map((code) => [code, problemExample(code)]))),
+      examples: valuesOf(
+        Object.fromEntries(codes.map((code) => [code, this.problemExample(code)])),
+      ),
     };
   }
 
-  function problemSchema(status: number, codes: readonly string[]): JsonObject {
-    const { schema, members } = api.problems;
+  private problemSchema(status: number, codes: readonly string[]): JsonObject {
+    const { schema, members } = this.api.problems;
     const all = [schema, ...codes.flatMap((code) => members[code] ?? [])];
     return {
       type: 'object',
-      allOf: all.map(components.refTo),
+      allOf: all.map(this.components.refTo),
       properties: {
         type: { enum: codes.map((code) => `urn:svc:problem:${code}`) },
         status: { const: status },
@@ -222,14 +229,15 @@ function operationWriter<Spec extends OperationSpec>(
     };
   }
 
-  function problemExample(code: string): unknown {
-    const { problems } = api;
+  private problemExample(code: string): unknown {
+    const { problems } = this.api;
     const schema = problems.members[code];
     if (schema === undefined) return problems.example(code);
-    return problems.example(code, sample(components.refTo(schema)) as Record<string, unknown>);
+    return problems.example(
+      code,
+      this.sample(this.components.refTo(schema)) as Record<string, unknown>,
+    );
   }
-
-  return operation;
 }
 
 function headersOf(headers: Record<string, string>): Record<string, OpenApiHeader> {

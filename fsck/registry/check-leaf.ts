@@ -1,6 +1,7 @@
 import { approvalAt } from '#protocol/approvals';
 import { isPlaceOf } from '#sql/admissions/runs';
 import { toHex } from '#protocol/bytes';
+import { attempt } from '#protocol/errors';
 import { readEntry, parseRevocationReason } from '#protocol/entries';
 import type { KeyState } from '#protocol/keys';
 import type { Aep } from '#protocol/schemas/aep';
@@ -263,10 +264,5 @@ function isAbout(document: Uint8Array, entry: StatusEntry): boolean {
   return reason?.proof_id === entry.proof_id && reason.artifact_kind === entry.artifact_kind;
 }
 
-export function readReason(document: Uint8Array) {
-  try {
-    return parseRevocationReason(document);
-  } catch {
-    return null;
-  }
-}
+export const readReason = (document: Uint8Array) =>
+  attempt(() => parseRevocationReason(document)) ?? null;

@@ -1,4 +1,5 @@
 import { equalBytes, toHex } from '#protocol/bytes';
+import { attempt } from '#protocol/errors';
 import { leafHash } from '#protocol/merkle';
 import {
   decodeEntryBundle,
@@ -43,8 +44,8 @@ export async function checkPublicLog(
     }
     for (const hash of leaves.hashes) {
       for (const tile of tree.append(hash)) await reader.check(tile);
-      for (const head of heads) {
-        if (head.size !== tree.size || equalBytes(head.root, tree.root())) continue;
+      const signed = heads.filter(({ size }) => size === tree.size);
+      for (const head of signed.filter(({ root }) => !equalBytes(root, tree.root()))) {
         isSigned = false;
         const expected = `root ${toHex(head.root)} of ${head.size} leaves, found ${toHex(tree.root())}`;
         ctx.findings.add('public_root_differs', head.where, expected);
@@ -72,7 +73,7 @@ async function leavesOf(
   const width = tileWidth(0, index, size);
   const path = entriesPath(index, width);
   const bundle = await ctx.files.read(path);
-  const entries = bundle === null ? [] : entriesIn(bundle);
+  const entries = (bundle && attempt(() => decodeEntryBundle(bundle))) ?? [];
   const rows = Array.from({ length: width }, (_, i) => {
     const entry = entries[i];
     return entry === undefined ? null : leafHash(nativeSha256, entry);
@@ -95,15 +96,6 @@ async function leavesOf(
   }
   const isWhole = resolved.wrongRows.size === 0 && entries.length === width;
   return { hashes: resolved.hashes, isWhole };
-}
-
-/** The entries of a bundle before the first damage. */
-function entriesIn(bundle: Uint8Array): Uint8Array[] {
-  try {
-    return decodeEntryBundle(bundle);
-  } catch {
-    return [];
-  }
 }
 
 class PublicTiles {

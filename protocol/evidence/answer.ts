@@ -17,7 +17,7 @@ import type { RecordedProof } from '../state/views.js';
 import type { VerificationStatus } from '../status.js';
 import { parseTime } from '../time.js';
 import type { VerifyCrypto } from '../verify.js';
-import { verifyEvidence, type EvidenceOptions, type ProvedState } from './verify.js';
+import { proveState, type EvidenceOptions, type ProvedState } from './verify.js';
 
 /** An answer recomputed from evidence, as of the snapshot's time: see {@link proveAnswer}. */
 export interface ProvedAnswer {
@@ -29,7 +29,7 @@ export interface ProvedAnswer {
 /**
  * Verifies evidence, and recomputes the answer that it proves.
  *
- * @throws ProtocolError of `verifyEvidence`; `evidence_expired` or `evidence_too_old` for an answer that
+ * @throws ProtocolError of `proveState`; `evidence_expired` or `evidence_too_old` for an answer that
  *   needs newer evidence
  */
 export function proveAnswer(
@@ -38,7 +38,7 @@ export function proveAnswer(
   route: VerdictRoute,
   options: EvidenceOptions,
 ): { state: ProvedState; answer: ProvedAnswer } {
-  const state = verifyEvidence(crypto, evidence, options);
+  const state = proveState(crypto, evidence, options);
   const answer = answerFromEvidence(crypto.sha256, state, route);
   requireCurrent(state, answer, answer.response);
   return { state, answer };

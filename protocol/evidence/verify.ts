@@ -61,7 +61,7 @@ export interface ProvedState {
  *   `malformed_map_path`, `wrong_map_root`, `malformed_record`, `uncovered_record`;
  *   `evidence_ahead`
  */
-export function verifyEvidence(
+export function proveState(
   crypto: VerifyCrypto,
   evidence: TextOrBytes | object,
   { identifier, log, now, maxAgeMs = Infinity }: EvidenceOptions,

@@ -4,7 +4,7 @@ import { ProtocolError } from '../errors.js';
 import { leafHash, verifyInclusion } from '../merkle.js';
 import type { InclusionProof } from '../schemas/proof-export.js';
 import type { VerifyCrypto } from '../verify.js';
-import { textOf, type TextOrBytes } from './read.js';
+import { isText, textOf, type TextOrBytes } from './read.js';
 import { faultOf, type OfflineFault, type Place } from './result.js';
 import { type LogPin, openPinned } from './trust.js';
 
@@ -18,24 +18,16 @@ interface InclusionClaim {
   treeSize?: number;
 }
 
-export const claimIn = (tlogProof: TextOrBytes): InclusionClaim =>
-  parseTlogProof(textOf(tlogProof));
-
-export function claimOf(inclusion: InclusionProof): InclusionClaim {
-  const { leaf_index: index, tree_size: treeSize, path, checkpoint } = inclusion;
-  return { index, treeSize, path: path.map(fromBase64), checkpoint };
-}
-
 /** The leaf index of the entry in the pinned log, or the fault in the claimed inclusion. */
 export function placeOf(
   entry: Uint8Array,
-  readClaim: () => InclusionClaim,
+  claimed: TextOrBytes | InclusionProof,
   log: LogPin,
   { sha256, verify }: VerifyCrypto,
 ): Placed {
   let claim: InclusionClaim;
   try {
-    claim = readClaim();
+    claim = isText(claimed) ? parseTlogProof(textOf(claimed)) : claimIn(claimed);
   } catch (error) {
     return { fault: faultOf(error, 'malformed_tlog_proof') };
   }
@@ -58,6 +50,11 @@ export function placeOf(
     return { fault: { code: 'not_in_tree', detail } };
   }
   return { place: { leafIndex: index, under } };
+}
+
+function claimIn(inclusion: InclusionProof): InclusionClaim {
+  const { leaf_index: index, tree_size: treeSize, path, checkpoint } = inclusion;
+  return { index, treeSize, path: path.map(fromBase64), checkpoint };
 }
 
 function checkpointFault(error: unknown): OfflineFault {

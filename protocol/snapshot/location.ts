@@ -3,6 +3,7 @@ import { fromHex, toHex, utf8 } from '../bytes.js';
 import { type Checkpoint, openCheckpointNote, parseTlogProof } from '../checkpoint.js';
 import type { Ed25519Verify } from '../ed25519.js';
 import { entryBytes } from '../entries.js';
+import { ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
 import { canonicalize, parseStrict } from '../json.js';
 import type { PageId } from '../map/page.js';
@@ -11,8 +12,14 @@ import type { Vkey } from '../note.js';
 import { snapshotEntrySchema, type SnapshotEntry } from '../schemas/log-entry.js';
 import { hashSchema, logIndexSchema } from '../schemas/primitives.js';
 import { parseTime } from '../time.js';
-import { malformed } from './malformed.js';
 import type { PinnedKeys } from './trust.js';
+
+/**
+ * The error of every reader for bytes that differ from those that the log commits to. A
+ * lookup then has no result, and must not return "not found".
+ */
+export const malformed = (message: string, cause?: unknown): ProtocolError =>
+  new ProtocolError('malformed_snapshot', message, { cause });
 
 /** The newest signed checkpoint of the log. */
 export const CHECKPOINT_PATH = 'checkpoint';

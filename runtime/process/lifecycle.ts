@@ -92,6 +92,24 @@ function logPrinted(log: Logger): void {
   process.removeAllListeners('warning').on('warning', warn);
 }
 
+/** `ended` resolves with the first of: a signal, the exit of the parent, an unhandled error, a call of `end`. */
+function watchForEnd() {
+  let end: (ending: Ending) => void = () => undefined;
+  const ended = new Promise<Ending>((resolve) => {
+    end = resolve;
+  });
+  const fail = (error: unknown): void => end({ code: 1, error });
+  const onSignal = (signal: NodeJS.Signals): void => end({ code: 0, reason: signal });
+  const onDisconnect = (): void => end({ code: 0, reason: 'parent process exited' });
+  const hasStarter = process.send !== undefined;
+  process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
+  process.on('uncaughtException', fail).on('unhandledRejection', fail);
+  if (hasStarter) process.on('disconnect', onDisconnect);
+  // The parent may have exited while this program was loading.
+  if (hasStarter && !process.connected) onDisconnect();
+  return { end, ended, fail };
+}
+
 /**
  * Runs one program from start to exit code. It drains on SIGTERM, on SIGINT and when its parent
  * process exits, and stops with 1 on an unhandled error. Only the first event counts: a terminal
@@ -109,22 +127,7 @@ export async function runProgram(
   const startedAt = performance.now();
   const stopping = new AbortController();
   const stops: (() => unknown)[] = [];
-
-  let end: (ending: Ending) => void = () => undefined;
-  const ended = new Promise<Ending>((resolve) => {
-    end = resolve;
-  });
-  const fail = (error: unknown): void => end({ code: 1, error });
-  const onSignal = (signal: NodeJS.Signals): void => end({ code: 0, reason: signal });
-  const onDisconnect = (): void => end({ code: 0, reason: 'parent process exited' });
-  const hasStarter = process.send !== undefined;
-
-  process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
-  process.on('uncaughtException', fail).on('unhandledRejection', fail);
-  if (hasStarter) process.on('disconnect', onDisconnect);
-  // The parent may have exited while this program was loading.
-  if (hasStarter && !process.connected) onDisconnect();
-
+  const { end, ended, fail } = watchForEnd();
   const onStop = (stop: () => unknown): void => void stops.push(stop);
   const drainAs: ProgramContext['drainAs'] = ({ delayMs, deadlineMs }) => {
     drainMs = delayMs + (deadlineMs ?? drainMs);

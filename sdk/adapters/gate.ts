@@ -74,13 +74,13 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     mode: options.mode ?? 'enforce',
     begin: async (call) => {
       const begun = await begin(call);
-      const { admission } = begun;
-      await runTool(
-        () => requireUnchanged(begun, call),
-        () => null,
-        (outcome) => gate.end(admission, outcome),
-      );
-      return admission;
+      try {
+        requireUnchanged(begun, call);
+      } catch (error) {
+        await gate.end(begun.admission, { result: 'failed' });
+        throw error;
+      }
+      return begun.admission;
     },
     end: async (admission, outcome) => {
       const recorded = recordOutcome(options, admission, outcome);

@@ -132,7 +132,13 @@ interface Target {
 interface Reader<T> {
   read: (answer: Answer) => T;
   /** The document that evidence proves; members that the evidence does not prove are as served. */
-  prove: (answer: ProvedAnswer, served: T, state: ProvedState) => T;
+  prove: (answer: ProvedAnswer, served: T) => T;
+}
+
+/** `state` is null without pins. */
+interface Verified<T> extends PublicAnswer<T> {
+  headers: Headers;
+  state: ProvedState | null;
 }
 
 /** Attempts to read a document and its evidence from one snapshot. */
@@ -148,16 +154,17 @@ export async function readVerified<T>(
   request: HttpRequest,
   deadline: Deadline,
   { identifier, route, evidence, read, prove }: Target & Reader<T>,
-): Promise<PublicAnswer<T>> {
+): Promise<Verified<T>> {
   const { trust } = registry;
   for (let round = 1; ; round++) {
     const answer = await registry.send(request, deadline);
     const served = read(answer);
     const snapshot = snapshotOf(answer);
-    if (trust === null) return { record: served, snapshot, evidence: null };
+    const { headers } = answer;
+    if (trust === null) return { record: served, snapshot, evidence: null, headers, state: null };
     const { bytes } = await registry.read(evidence, deadline);
     const proved = recompute(bytes, identifier, route, trust);
-    const record = prove(proved.answer, served, proved.state);
+    const record = prove(proved.answer, served);
     rejecting(() => requireCurrent(proved.state, proved.answer, record));
     try {
       rejecting(() => requireAgreement(record, served));
@@ -167,7 +174,8 @@ export async function readVerified<T>(
       await deadline.sleep(backoffMs(round, ROUND, Math.random()));
       continue;
     }
-    return { record, snapshot: proved.snapshot, evidence: proved.proved };
+    const { state, proved: facts } = proved;
+    return { record, snapshot: proved.snapshot, evidence: facts, headers, state };
   }
 }
 
@@ -294,27 +302,21 @@ async function readVerdict(
   deadline: Deadline,
   { kind, ...target }: Target & { kind?: Facade['artifact_kind'] | undefined },
 ): Promise<Lookup> {
-  let retryAfter: number | null = null;
-  const found = await readVerified<Facade | NotFound>(registry, request, deadline, {
-    ...target,
-    read: (answer) => {
-      retryAfter = retryAfterMs(answer.headers, Date.now());
-      if (answer.status === 200) {
-        const record = readDocument(answer, facadeSchema);
-        requireAbout(answer, record, target.identifier, kind);
-        return record;
-      }
-      // A 404 with a problem document is a missing route, not a statement about a proof.
-      const isProblem = answer.headers.get('content-type')?.startsWith('application/problem+json');
-      if (answer.status !== 404 || isProblem === true) throw httpError(answer);
-      return readDocument(answer, notFoundSchema);
-    },
-    prove: ({ response }, _served, state) => {
-      if (!mayResolveLater(state)) retryAfter = null;
-      return response;
-    },
-  });
-  return withVerdict(found, retryAfter);
+  const read = (answer: Answer): Facade | NotFound => {
+    if (answer.status === 200) {
+      const record = readDocument(answer, facadeSchema);
+      requireAbout(answer, record, target.identifier, kind);
+      return record;
+    }
+    // A 404 with a problem document is a missing route, not a statement about a proof.
+    const isProblem = answer.headers.get('content-type')?.startsWith('application/problem+json');
+    if (answer.status !== 404 || isProblem === true) throw httpError(answer);
+    return readDocument(answer, notFoundSchema);
+  };
+  const prove = ({ response }: ProvedAnswer): Facade | NotFound => response;
+  const found = await readVerified(registry, request, deadline, { ...target, read, prove });
+  const isFinal = found.state !== null && !mayResolveLater(found.state);
+  return withVerdict(found, isFinal ? null : retryAfterMs(found.headers, Date.now()));
 }
 
 /** Without this check, a lying server could pass off the proved absence of an old proof as "too new". */
@@ -325,17 +327,19 @@ function mayResolveLater({ identifier, found, snapshot }: ProvedState): boolean 
 }
 
 function withVerdict(
-  found: PublicAnswer<Facade | NotFound>,
+  { record, snapshot, evidence }: PublicAnswer<Facade | NotFound>,
   retryAfter: number | null = null,
 ): Lookup {
   const { verification_status, can_assert_validity } =
-    'verification' in found.record ? found.record.verification : found.record;
+    'verification' in record ? record.verification : record;
   // Ignores the `Retry-After` of a resolved answer, which could delay the answer until the deadline.
-  const isResolved = 'lookup' in found.record && found.record.lookup.matched_on !== null;
+  const isResolved = 'lookup' in record && record.lookup.matched_on !== null;
   return {
     verification_status,
     can_assert_validity,
-    ...found,
+    record,
+    snapshot,
+    evidence,
     retryAfterMs: isResolved ? null : retryAfter,
   };
 }

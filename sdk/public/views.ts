@@ -36,13 +36,38 @@ import {
 /** Kinds of artifacts with views besides the verdict. */
 export type ViewedKind = 'certificate' | 'passport' | 'trust';
 
-const HISTORY = {
-  proof: 'history',
-  certificate: 'history',
-  passport: 'history',
-  trust: 'timeline',
-} as const;
-const CHAIN = { certificate: 'trust-chain', passport: 'trust-chain', trust: 'chain' } as const;
+interface View<T> {
+  /** The last segment of its path, by kind of artifact. */
+  names: Partial<Record<ViewedKind | 'proof', string>>;
+  schema: z.ZodType<T>;
+  /** As for `readVerified`. */
+  prove: (answer: ProvedAnswer, served: T) => T;
+  /** Throws unless every part of a served document is about the identifier. */
+  checkParts?: (answer: Answer, record: T, identifier: string) => void;
+}
+
+const HISTORY: View<PublicHistory> = {
+  names: { proof: 'history', certificate: 'history', passport: 'history', trust: 'timeline' },
+  schema: historySchema,
+  prove: ({ response, proof }) => historyView(response as Facade, proof),
+};
+const CHAIN: View<PublicTrustChain> = {
+  names: { certificate: 'trust-chain', passport: 'trust-chain', trust: 'chain' },
+  schema: trustChainSchema,
+  prove: ({ response, proof }) => chainView(response as Facade, proof),
+};
+const PACKAGE: View<PublicTrustPackage> = {
+  names: { trust: 'package' },
+  schema: trustPackageSchema,
+  prove: provedPackage,
+  checkParts: (answer, { facade, history, chain, evidence }, identifier) => {
+    for (const part of [facade, history, chain]) requireAbout(answer, part, identifier, 'trust');
+    const proofId = resolveIdentifier(identifier)?.proof_id;
+    if (evidence !== null && evidence.log_entry.proof_id !== proofId) {
+      throw unexpected(answer, 'the evidence is about another proof');
+    }
+  },
+};
 
 /** The artifact of a view. */
 export interface ViewQuery {
@@ -58,9 +83,7 @@ export function readHistoryHttp(
   options: PublicOptions,
   input: ViewQuery | { kind: 'proof'; identifier: string },
 ): Promise<PublicAnswer<PublicHistory>> {
-  return readView(options, input, HISTORY, historySchema, ({ response, proof }) =>
-    historyView(response as Facade, proof),
-  );
+  return readView(options, input, HISTORY);
 }
 
 /** `/trust-chain`, or `/chain` of a trust artifact: each stage with its verdict. */
@@ -68,9 +91,7 @@ export function readTrustChainHttp(
   options: PublicOptions,
   input: ViewQuery,
 ): Promise<PublicAnswer<PublicTrustChain>> {
-  return readView(options, input, CHAIN, trustChainSchema, ({ response, proof }) =>
-    chainView(response as Facade, proof),
-  );
+  return readView(options, input, CHAIN);
 }
 
 /**
@@ -81,22 +102,7 @@ export function readTrustPackageHttp(
   options: PublicOptions,
   { trust_id: identifier }: { trust_id: string },
 ): Promise<PublicAnswer<PublicTrustPackage>> {
-  const input = { kind: 'trust', identifier } as const;
-  return readView(
-    options,
-    input,
-    { trust: 'package' },
-    trustPackageSchema,
-    provedPackage,
-    (answer, record) => {
-      const { facade, history, chain, evidence } = record;
-      for (const part of [facade, history, chain]) requireAbout(answer, part, identifier, 'trust');
-      const proofId = resolveIdentifier(identifier)?.proof_id;
-      if (evidence !== null && evidence.log_entry.proof_id !== proofId) {
-        throw unexpected(answer, 'the evidence is about another proof');
-      }
-    },
-  );
+  return readView(options, { kind: 'trust', identifier }, PACKAGE);
 }
 
 /**
@@ -154,10 +160,7 @@ export async function readPublicKeysHttp(
 async function readView<T extends PublicHistory | PublicTrustChain | PublicTrustPackage>(
   options: PublicOptions,
   { kind, identifier }: Parameters<typeof readHistoryHttp>[1],
-  names: Partial<Record<ViewedKind | 'proof', string>>,
-  schema: z.ZodType<T>,
-  prove: (answer: ProvedAnswer, served: T) => T,
-  checkParts: (answer: Answer, record: T) => void = () => undefined,
+  { names, schema, prove, checkParts }: View<T>,
 ): Promise<PublicAnswer<T>> {
   const name = Object.hasOwn(names, kind) ? names[kind] : undefined;
   if (name === undefined) {
@@ -166,19 +169,21 @@ async function readView<T extends PublicHistory | PublicTrustChain | PublicTrust
   }
   const registry = openRegistry(options);
   const path = `/api/public/${kind}/${pathSegment(identifier)}/${name}`;
-  return withDeadline(options, (deadline) =>
+  const read = (answer: Answer): T => {
+    if (answer.status !== 200) throw httpError(answer);
+    const record = readDocument(answer, schema);
+    requireAbout(answer, record, identifier, kind);
+    checkParts?.(answer, record, identifier);
+    return record;
+  };
+  const { record, snapshot, evidence } = await withDeadline(options, (deadline) =>
     readVerified(registry, { method: 'GET', path }, deadline, {
       identifier,
       route: { ...BY_PATH[kind], unmatched: kind },
       evidence: evidenceRequest(identifier),
-      read: (answer) => {
-        if (answer.status !== 200) throw httpError(answer);
-        const record = readDocument(answer, schema);
-        requireAbout(answer, record, identifier, kind);
-        checkParts(answer, record);
-        return record;
-      },
+      read,
       prove,
     }),
   );
+  return { record, snapshot, evidence };
 }

@@ -119,7 +119,7 @@ async function acceptSome(
       asTenants(
         sql,
         items.map((item) => item.tenantNo),
-        (tx) => accept(tx, items, lockTimeoutMs),
+        (tx) => acceptIn(tx, items, lockTimeoutMs),
         async (tx) => void (await limitLocks(tx, lockTimeoutMs)),
       ),
     );
@@ -145,7 +145,7 @@ function comparePlaces(a: RunPlace | null, b: RunPlace | null): number {
   return a.runKey === b.runKey ? a.seq - b.seq : a.runKey < b.runKey ? -1 : 1;
 }
 
-async function accept(
+async function acceptIn(
   tx: Transaction,
   items: IntakeItem[],
   lockTimeoutMs?: () => number,

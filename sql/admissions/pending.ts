@@ -9,8 +9,12 @@ import {
 } from '../log/append.js';
 import { keyEntries } from '../log/keys.js';
 import type { EntryBody } from '../log/log.js';
-import type { PinnedIntake } from '../proofs/rebuild-aep.js';
-import { sharedColumns, sharedPins, type SharedRow } from './pinned-intake.js';
+import {
+  type PinnedIntake,
+  sharedColumns,
+  sharedPins,
+  type SharedRow,
+} from '../proofs/rebuild-aep.js';
 
 /** The batch of an admission, and the number of items of the batch with this admission. */
 export interface BatchRef {

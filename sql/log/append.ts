@@ -245,19 +245,20 @@ async function rightEdge(
 ): Promise<Tile[]> {
   const edge: Tile[] = [];
   for (const { level, index, width } of tilesForAppend(size, count)) {
-    const isLast = level === 0 && index === last?.index;
-    const hashes = (isLast ? last.hashes : await readTile(tx, level, index)) ?? Buffer.alloc(0);
+    const known = level === 0 && index === last?.index ? last : null;
+    const hashes = known?.hashes ?? (await readTile(tx, level, index)) ?? Buffer.alloc(0);
     const first = index * TILE_WIDTH;
     const fills = tileWidth(level, index, size + count) === TILE_WIDTH;
     const checked = level === 0 ? checkedLeaves(index, hashes, width) : width - 1;
     const from = fills ? first : first + checked;
     const to = first + width;
-    const expected =
-      level > 0
-        ? await tileRoots(tx, sha256, level, from, to)
-        : isLast && from === last.from
-          ? last.entries.map((row) => leafHash(sha256, entryOrEmpty(row)))
-          : (await entryRows(tx, from, to)).map(({ bytes }) => leafHash(sha256, bytes));
+    let expected: Uint8Array[];
+    if (level > 0) expected = await tileRoots(tx, sha256, level, from, to);
+    else if (known?.from === from) {
+      expected = known.entries.map((row) => leafHash(sha256, entryOrEmpty(row)));
+    } else {
+      expected = (await entryRows(tx, from, to)).map(({ bytes }) => leafHash(sha256, bytes));
+    }
     if (!equalBytes(concat(...expected), hashes.subarray((from - first) * HASH_BYTES))) {
       throw new TileDamagedError(
         `tile ${level}/${index} does not match the log of ${size} leaves: appends fail until the tile, or the data below it, is repaired`,

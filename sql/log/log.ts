@@ -1,4 +1,5 @@
 import { proofEntryBytes, type ProofEntryInput, proofEntryText } from '#protocol/entries';
+import { attempt } from '#protocol/errors';
 import type { LogEntry } from '#protocol/schemas/log-entry';
 import type { Environment } from '#protocol/schemas/primitives';
 import type { Effect } from '#protocol/status';
@@ -76,13 +77,8 @@ function bytesOf(row: EntryRow, proofBytes: (entry: ProofEntryInput) => Uint8Arr
  * The canonical bytes of a leaf, as hashed into the tree; empty for a damaged row, so that the other rows
  * can still be read.
  */
-export function entryOrEmpty(row: EntryRow, proofBytes = proofEntryBytes): Uint8Array {
-  try {
-    return bytesOf(row, proofBytes);
-  } catch {
-    return new Uint8Array();
-  }
-}
+export const entryOrEmpty = (row: EntryRow, proofBytes = proofEntryBytes): Uint8Array =>
+  attempt(() => bytesOf(row, proofBytes)) ?? new Uint8Array();
 
 export const treeSize = (sql: Db): Promise<number> =>
   valueOf(sql`select tree_size from svc.log_head`);

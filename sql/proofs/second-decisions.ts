@@ -1,5 +1,11 @@
-import type { PendingProof, RecordedApproval } from '#protocol/approvals';
+import {
+  type ApprovalCrypto,
+  approvalFault,
+  type PendingProof,
+  type RecordedApproval,
+} from '#protocol/approvals';
 import { attempt } from '#protocol/errors';
+import type { StoredApproval } from '#protocol/schemas/approvals';
 import { arrayOf, firstRow } from '../db/columns.js';
 import { asTenants, type Db, type Pool } from '../db/transaction.js';
 import { APPROVAL_SECONDS, readStoredApproval } from './rebuild-aep.js';
@@ -33,6 +39,25 @@ export function readPendingProof(
       from svc.log_entry e join svc.intake p using (proof_id) join svc.tenant t on t.tenant_no = e.tenant_no
       where e.proof_id = ${proofId}::uuid and e.tenant_no = ${tenantNo} and p.tenant_no = ${tenantNo}`),
   );
+}
+
+/**
+ * Why an approval has no effect; null if it has one. The engine and the worker run this check.
+ *
+ * @param isActive whether the approver's registration is active at the leaf of the second decision
+ * @param acceptedAt when the service accepted the approval, in epoch milliseconds
+ */
+export function whyNotApprove(
+  crypto: ApprovalCrypto,
+  stored: StoredApproval,
+  at: { pending: PendingAdmission; isActive: boolean; acceptedAt: number },
+): string | null {
+  const { acceptedAt, pending } = at;
+  if (pending.isErased) return 'the pending proof was erased';
+  if (pending.isRevoked) return 'the pending proof was revoked';
+  const end = pending.acceptedAt.getTime() + pending.approvalSeconds * 1000;
+  if (acceptedAt >= end) return 'the time for an approval has ended';
+  return approvalFault(crypto, stored, at);
 }
 
 export interface SecondDecision {

@@ -9,7 +9,7 @@ import type { ProtocolError } from '#protocol/errors';
 import type { Evidence } from '#protocol/evidence/document';
 import type { MapQuery } from '#protocol/evidence/lookups';
 import { shareMapKey } from '#protocol/evidence/shares';
-import { verifyEvidence, type EvidenceOptions } from '#protocol/evidence/verify';
+import { proveState, type EvidenceOptions } from '#protocol/evidence/verify';
 import { canonicalize, type JsonValue } from '#protocol/json';
 import { valueHash } from '#protocol/map/nodes';
 import type { MapValue } from '#protocol/map/page';
@@ -48,7 +48,7 @@ const options: Omit<EvidenceOptions, 'identifier'> = {
 const lookedUp = ({ identifier }: Evidence): string =>
   /^[0-9a-f]{64}$/.test(identifier) ? nextVectors.token : identifier;
 const verify = (evidence: Evidence, changes: Partial<EvidenceOptions> = {}) =>
-  verifyEvidence(crypto, evidence, { identifier: lookedUp(evidence), ...options, ...changes });
+  proveState(crypto, evidence, { identifier: lookedUp(evidence), ...options, ...changes });
 const codeOf = (evidence: Evidence, changes?: Partial<EvidenceOptions>): string =>
   refusal(() => verify(evidence, changes)).code;
 
@@ -226,7 +226,7 @@ describe('altered evidence', () => {
         const identifier = lookedUp(nextVectors.evidence[which]!);
         let proved;
         try {
-          proved = verifyEvidence(crypto, changed, { ...options, identifier });
+          proved = proveState(crypto, changed, { ...options, identifier });
         } catch {
           return;
         }

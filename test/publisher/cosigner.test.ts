@@ -6,7 +6,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Checkpoints } from '#api/public/log/checkpoints';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { cosign } from '#protocol/cosignature';
-import { verifyEvidence } from '#protocol/evidence/verify';
+import { proveState } from '#protocol/evidence/verify';
 import { COSIGNATURE_TYPE, formatVkey, noteSigner, parseVkey } from '#protocol/note';
 import { readLog } from '#protocol/offline/trust';
 import { checkQuorum, parsePolicy } from '#protocol/tlog-policy';
@@ -277,11 +277,11 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs and evidence un
     origin: ORIGIN,
     policy: policyText,
   })!;
-  const proved = verifyEvidence(
-    { sha256: nativeSha256, verify: nativeVerify },
-    await evidence.text(),
-    { identifier: identifier!, log, now: snapshot.clock.now() },
-  );
+  const proved = proveState({ sha256: nativeSha256, verify: nativeVerify }, await evidence.text(), {
+    identifier: identifier!,
+    log,
+    now: snapshot.clock.now(),
+  });
   expect(proved.witnesses).toEqual(['w1', 'w2', 'w3']);
   // A cache must not keep the evidence from before the cosignatures.
   const current = snapshot.publicServer();

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Pool } from '#sql/db/transaction';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
-import { readPinnedIntake } from '#sql/admissions/pinned-intake';
+import { readPinnedIntake } from '#sql/proofs/rebuild-aep';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { processAdmissions } from '#workers/admit/process';
 import { beforeRow } from '../fixtures/database.js';

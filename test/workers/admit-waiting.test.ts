@@ -12,7 +12,7 @@ import { lockHead } from '#sql/log/append';
 import { TileDamagedError } from '#sql/log/append';
 import { jwkThumbprint } from '#protocol/keys';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { DeferredError, NO_METRICS, SigningKeyInactiveError } from '#workers/admit/context';
+import { DeferredError, SigningKeyInactiveError } from '#workers/admit/context';
 import { processAdmissions } from '#workers/admit/process';
 import { keepRequeueing, requeueStaleAdmissions } from '#workers/requeue';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
@@ -263,7 +263,11 @@ describe('admission that is accepted and not yet appended', () => {
     const { sql, log } = registry.admit;
     const pages: string[][] = [];
     const counted: number[] = [];
-    const metrics = { ...NO_METRICS, requeued: (_: string, count: number) => counted.push(count) };
+    const metrics = {
+      committed: () => undefined,
+      took: () => undefined,
+      requeued: (_: string, count: number) => counted.push(count),
+    };
     // Accepts only the first admission of a page, as if the others were already waiting for a group.
     const take = (page: readonly string[]) => {
       pages.push([...page]);

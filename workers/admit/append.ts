@@ -1,9 +1,9 @@
 import { applyMoves, beforesIn, type CounterValues, movesOf } from '#policy/counters';
 import type { PolicyEngine } from '#policy/decide';
-import { deriveAep } from '#policy/derive-aep';
+import { deriveAep, readIntake } from '#policy/derive-aep';
+import { incompletenessOf } from '#policy/run';
 import { AEP_PAYLOAD_TYPE, loggedHashes } from '#protocol/aep';
 import { pae } from '#protocol/dsse';
-import type { PolicyInput } from '#protocol/policy-input';
 import type { ClosedRun } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';
 import { formatTime } from '#protocol/time';
@@ -15,7 +15,6 @@ import {
   type PendingIntake,
 } from '#sql/admissions/pending';
 import {
-  type AppliedCounter,
   counterId,
   counterRefs,
   type CounterRow,
@@ -23,13 +22,13 @@ import {
   setCounters,
 } from '#sql/admissions/counters';
 import { announceOutcomes } from '#sql/admissions/outcomes';
+import { membersOf, placesOf } from '#sql/admissions/runs';
 import { countOutcomes, stateOf, type BatchOutcomeCount } from '#sql/batches/chunks';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { appendEntries } from '#sql/log/append';
 import { countProofs, type KeysOfLog, keyEntryReader, statesOf } from '#sql/log/keys';
-import type { Decision } from '#sql/proofs/rebuild-aep';
-import { closedRunsOf } from './close.js';
-import { type AdmitContext, NO_METRICS, SigningKeyInactiveError } from './context.js';
+import { type Decision, statedRun } from '#sql/proofs/rebuild-aep';
+import { type AdmitContext, SigningKeyInactiveError } from './context.js';
 import { type Claimed, type Fault, faultsOf } from './rejections.js';
 
 /** Result of a group, without admissions that another worker committed first. */
@@ -49,23 +48,8 @@ interface Rejection extends Fault {
  * during the commit.
  */
 export function append(context: AdmitContext, prepared: Prepared[]): Promise<Appended> {
-  return commitGroup(context, (tx) => appendIn(tx, context, prepared));
+  return commitGroup(context, (tx) => appendPrepared(tx, context, prepared));
 }
-
-/** Like `append`, but loads and locks the admissions in the same transaction, so that other workers skip them. */
-export function loadAndAppend(
-  context: AdmitContext,
-  load: (tx: Transaction) => Promise<PendingIntake[]>,
-  prepareAll: (pending: PendingIntake[]) => Promise<Prepared[]>,
-): Promise<Appended> {
-  const work = async (tx: Transaction, pending: PendingIntake[]): Promise<Appended> => {
-    const prepared = await prepareAll(pending);
-    return prepared.length === 0 ? NOTHING : appendIn(tx, context, prepared);
-  };
-  return commitGroup(context, work, load);
-}
-
-const NOTHING: Appended = { admitted: [], rejected: [] };
 
 /** Appends closes of runs. Their AEPs depend on the log, so they are signed under the append lock. */
 export async function appendCloses(
@@ -76,23 +60,47 @@ export async function appendCloses(
   const policies = await Promise.all(
     intakes.map(({ policyDigest }) => context.policy(policyDigest)),
   );
-  return commitGroup(context, (tx) =>
-    appendUnderLock(tx, context, intakes, async () => {
-      const runs = await closedRunsOf(tx, intakes);
-      return intakes.map((intake, at) => {
-        const { closedRun, runFault } = runs[at]!;
-        return { ...sign(context, intake, policies[at]!, predictedValues, closedRun), runFault };
-      });
-    }),
-  );
+  return commitGroup(context, async (tx) => {
+    const locked = await lockAndClaim(tx, context, intakes);
+    if (locked === null) return NOTHING;
+    const runs = await closedRunsOf(tx, intakes);
+    const prepared = intakes.map((intake, at) => {
+      const { closedRun, runFault } = runs[at]!;
+      return { ...sign(context, intake, policies[at]!, predictedValues, closedRun), runFault };
+    });
+    return appendClaimed(tx, context, prepared, locked);
+  });
 }
 
-async function commitGroup<O = void>(
+/** For each close, the logged proofs of its run, and the reason if the close cannot end the run. */
+async function closedRunsOf(tx: Transaction, intakes: readonly PendingIntake[]) {
+  const proofIds = intakes.map(({ proofId }) => proofId);
+  const places = await placesOf(tx, proofIds);
+  const closings: { closedRun: ClosedRun | null; runFault: Fault | null }[] = [];
+  for (const { proofId, tenantNo } of intakes) {
+    const place = places.get(proofId);
+    const run = place === undefined ? [] : await membersOf(tx, tenantNo, place.runKey);
+    // Closes are not members: once this close ends the run, the worker rejects every other close.
+    const members = run.filter(({ closes }) => !closes);
+    const detail = incompletenessOf(members)(place?.seq ?? 0);
+    const logged = members.map((member) => ({ ...member, aepHash: member.aepHash ?? '' }));
+    const runFault = detail === null ? null : ({ code: 'run_incomplete', detail } as const);
+    closings.push({ closedRun: statedRun(logged), runFault });
+  }
+  return closings;
+}
+
+/**
+ * Commits the outcomes that `work` appends.
+ *
+ * @param opening sends statements in the round trip of `begin`, as for `transaction`
+ */
+export async function commitGroup<O = void>(
   context: AdmitContext,
   work: (tx: Transaction, opened: O) => Promise<Appended>,
   opening?: (tx: Transaction) => Promise<O>,
 ): Promise<Appended> {
-  const metrics = context.metrics ?? NO_METRICS;
+  const { metrics } = context;
   let commitStart = 0;
   const appended = await transaction<Appended, O>(
     context.sql,
@@ -105,10 +113,10 @@ async function commitGroup<O = void>(
   );
   // COMMIT POINT: the proofs are durable and callers may get them. A crash before this point leaves the
   // admissions pending; a later crash needs no recovery.
-  metrics.took('commit', performance.now() - commitStart);
+  metrics?.took('commit', performance.now() - commitStart);
   const { admitted, rejected } = appended;
   const count = (wanted: Effect) => admitted.filter(({ effect }) => effect === wanted).length;
-  metrics.committed({
+  metrics?.committed({
     admitted: count('ADMIT'),
     denied: count('DENY'),
     approval_required: count('REQUIRE_APPROVAL'),
@@ -117,42 +125,49 @@ async function commitGroup<O = void>(
   return appended;
 }
 
-const appendIn = (tx: Transaction, context: AdmitContext, prepared: Prepared[]) =>
-  appendUnderLock(
-    tx,
-    context,
-    prepared.map(({ intake }) => intake),
-    () => Promise.resolve(prepared),
-  );
+const NOTHING: Appended = { admitted: [], rejected: [] };
 
-async function appendUnderLock(
+export async function appendPrepared(
+  tx: Transaction,
+  context: AdmitContext,
+  prepared: Prepared[],
+): Promise<Appended> {
+  if (prepared.length === 0) return NOTHING;
+  const intakes = prepared.map(({ intake }) => intake);
+  const locked = await lockAndClaim(tx, context, intakes);
+  return locked === null ? NOTHING : appendClaimed(tx, context, prepared, locked);
+}
+
+/** What an append of claimed admissions reads under the append lock. */
+interface Locked extends AppendStart {
+  keys: KeysOfLog;
+  /** When the lock was taken, by `performance.now()`. */
+  lockedAt: number;
+}
+
+/** Takes the append lock and claims the admissions; null when other workers have claimed all of them. */
+async function lockAndClaim(
   tx: Transaction,
   context: AdmitContext,
   intakes: readonly PendingIntake[],
-  prepared: () => Promise<Prepared[]>,
-): Promise<Appended> {
-  const metrics = context.metrics ?? NO_METRICS;
+): Promise<Locked | null> {
   const reading = keyEntryReader(context.sql, context.logOrigin).begin();
   const lockStart = performance.now();
   const start = await beginAppend(tx, intakes, reading.from);
-  const locked = performance.now();
-  metrics.took('lock', locked - lockStart);
-  if (start.claims.size === 0) return NOTHING;
-  const keys = await reading.add(tx, start.keyEntries);
-  const appended = await appendClaimed(tx, context, await prepared(), start, keys);
-  metrics.took('append', performance.now() - locked);
-  return appended;
+  const lockedAt = performance.now();
+  context.metrics?.took('lock', lockedAt - lockStart);
+  if (start.claims.size === 0) return null;
+  return { ...start, keys: await reading.add(tx, start.keyEntries), lockedAt };
 }
 
+/** Appends those of the prepared admissions that this transaction claimed. */
 async function appendClaimed(
   tx: Transaction,
   context: AdmitContext,
   prepared: Prepared[],
-  { size, claims, gates, lastTile, lossAt }: AppendStart,
-  keys: KeysOfLog,
+  { size, claims, gates, keys, lastTile, lockedAt, lossAt }: Locked,
 ): Promise<Appended> {
-  const claimed = prepared.filter((item) => claims.has(item.intake.proofId));
-  if (claimed.length === 0) return NOTHING;
+  const claimed = prepared.filter(({ intake }) => claims.has(intake.proofId));
   await requireActiveKey(tx, context, keys, size, claimed.length);
 
   const read = { keys: keys.entries, gates, lossAt, size };
@@ -167,30 +182,26 @@ async function appendClaimed(
     rejected.map(({ intake: { proofId }, ...why }) => ({ proofId, ...why })),
   );
   const counters = await correctCounters(tx, context, admitted, size);
+  const entries = admitted.map(({ intake, ...proof }) => ({
+    ...intake,
+    ...proof,
+    kind: 'proof' as const,
+    at: intake.acceptedAt,
+  }));
+  // No caller waits for the decision about a batch item.
+  const awaited = claimed.flatMap(({ intake: { proofId, batch } }) =>
+    batch === null ? [proofId] : [],
+  );
   await pipeline(
-    appendEntries(
-      tx,
-      nativeSha256,
-      size,
-      admitted.map(({ intake, ...proof }) => ({
-        ...intake,
-        ...proof,
-        kind: 'proof',
-        at: intake.acceptedAt,
-      })),
-      lastTile,
-    ),
+    appendEntries(tx, nativeSha256, size, entries, lastTile),
     setCounters(tx, counters),
-    // No caller waits for the decision about a batch item.
-    announceOutcomes(
-      tx,
-      claimed.flatMap(({ intake: { proofId, batch } }) => (batch === null ? [proofId] : [])),
-    ),
+    announceOutcomes(tx, awaited),
     countOutcomes(tx, [
       ...rejected.flatMap(({ intake }) => countOf(intake, 'refused')),
       ...admitted.flatMap(({ intake, effect }) => countOf(intake, stateOf(effect))),
     ]),
   );
+  context.metrics?.took('append', performance.now() - lockedAt);
   return { admitted, rejected };
 }
 
@@ -301,14 +312,13 @@ function sign(
   values: CounterValues,
   closedRun: ClosedRun | null = null,
 ): Prepared {
-  let applied: AppliedCounter[] = [];
-  const beforesOf = (input: PolicyInput, run: string | null) => {
-    const { tenantNo } = intake;
-    const acceptedAt = formatTime(intake.acceptedAt);
-    applied = counterRefs(policy.counters, input, { acceptedAt, run, tenantNo });
-    return beforesIn(values, applied);
-  };
-  const derived = deriveAep(intake, policy, context.keyId, beforesOf, closedRun);
+  const { tenantNo } = intake;
+  const acceptedAt = formatTime(intake.acceptedAt);
+  const read = readIntake(intake);
+  const { input, run } = read;
+  const applied = counterRefs(policy.counters, input, { acceptedAt, run, tenantNo });
+  const befores = beforesIn(values, applied);
+  const derived = deriveAep(read, policy, context.keyId, befores, closedRun);
   const { aep, bytes, decision } = derived;
   const { effect } = aep.decision;
   const signature = context.signer.sign(pae(AEP_PAYLOAD_TYPE, bytes));

@@ -59,9 +59,3 @@ export interface AdmitMetrics {
   /** The requeue found this many stale items. */
   requeued(kind: 'admissions' | 'batches' | 'revocations', count: number): void;
 }
-
-export const NO_METRICS: AdmitMetrics = {
-  committed: () => undefined,
-  took: () => undefined,
-  requeued: () => undefined,
-};

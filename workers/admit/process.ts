@@ -19,13 +19,14 @@ import { transaction, type Transaction } from '#sql/db/transaction';
 import {
   append,
   appendCloses,
-  loadAndAppend,
+  appendPrepared,
+  commitGroup,
   countOf,
   prepare,
   type Prepared,
   type Appended,
 } from './append.js';
-import { type AdmitContext, DeferredError, NO_METRICS } from './context.js';
+import { type AdmitContext, DeferredError } from './context.js';
 
 /**
  * Whether the item caused the error: the stored request differs from the accepted one, or the
@@ -62,14 +63,18 @@ export async function processAdmissions(
   const context = { ...base, startedAt: Date.now() };
   let group: Group = { closes: [], prepared: [], failed: [], left: [] };
   const places = new Map(ids.map((id, at) => [id, at]));
-  const prepareGroup = async (pending: PendingIntake[]): Promise<Prepared[]> => {
-    const inOrder = pending.sort((a, b) => places.get(a.proofId)! - places.get(b.proofId)!);
-    group = await prepareAll(context, inOrder, prepareMs);
-    return group.prepared;
-  };
   try {
-    const load = (tx: Transaction) => timedLoad(context, loadPending(tx, ids));
-    logOutcomes(context, await loadAndAppend(context, load, prepareGroup), requests);
+    // This transaction also loads and locks the admissions, so that other workers skip them.
+    const appended = await commitGroup(
+      context,
+      async (tx, pending) => {
+        const inOrder = pending.sort((a, b) => places.get(a.proofId)! - places.get(b.proofId)!);
+        group = await prepareAll(context, inOrder, prepareMs);
+        return appendPrepared(tx, context, group.prepared);
+      },
+      (tx: Transaction) => timedLoad(context, loadPending(tx, ids)),
+    );
+    logOutcomes(context, appended, requests);
   } catch (error) {
     await isolate(context, group.prepared, append, error, requests);
   }
@@ -143,12 +148,12 @@ const deferredError = (failed: readonly Failed[]): DeferredError =>
   new DeferredError(failed.length, failed.at(-1)?.error);
 
 async function timedLoad(
-  { metrics = NO_METRICS }: AdmitContext,
+  { metrics }: AdmitContext,
   loading: Promise<PendingIntake[]>,
 ): Promise<PendingIntake[]> {
   const loadStart = performance.now();
   const pending = await loading;
-  metrics.took('load', performance.now() - loadStart);
+  metrics?.took('load', performance.now() - loadStart);
   return pending;
 }
 
@@ -166,7 +171,6 @@ async function prepareAll(
   pending: PendingIntake[],
   limitMs = Infinity,
 ): Promise<Group> {
-  const metrics = context.metrics ?? NO_METRICS;
   const loaded = performance.now();
   const left: string[] = [];
   let spentMs = 0;
@@ -194,7 +198,7 @@ async function prepareAll(
     }
     spentMs += performance.now() - began;
   }
-  metrics.took('prepare', performance.now() - loaded);
+  context.metrics?.took('prepare', performance.now() - loaded);
   return { prepared, failed, closes, left };
 }
 

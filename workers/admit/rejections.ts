@@ -1,6 +1,4 @@
-import { whyNotApprove } from '#policy/approval-fault';
 import type { CounterMove } from '#policy/counters';
-import { parentFault } from '#policy/parent';
 import { isRunTimely, MAX_AHEAD_MS } from '#policy/run';
 import { parentOf } from '#protocol/aep';
 import { isActiveApprover } from '#protocol/approvals';
@@ -9,11 +7,15 @@ import type { KeyedEntry } from '#protocol/keys';
 import type { AepSubject } from '#protocol/schemas/aep';
 import { nativeCrypto } from '#runtime/crypto/node';
 import type { Gate, PendingIntake } from '#sql/admissions/pending';
-import { type Parent, parentsOf } from '#sql/admissions/parents';
+import { type Parent, parentFault, parentsOf } from '#sql/admissions/parents';
 import { isPlaceOf, placesOf, type RunPlace } from '#sql/admissions/runs';
 import type { Transaction } from '#sql/db/transaction';
 import { readStoredApproval } from '#sql/proofs/rebuild-aep';
-import { readSecondDecisions, type SecondDecision } from '#sql/proofs/second-decisions';
+import {
+  readSecondDecisions,
+  type SecondDecision,
+  whyNotApprove,
+} from '#sql/proofs/second-decisions';
 import type { AdmitContext } from './context.js';
 
 export interface Fault {
@@ -82,7 +84,7 @@ export async function faultsOf(
         gateFault(context, subject, gates.get(intake.proofId)) ??
         faultOfParent(subject, parentsByItem.get(item)) ??
         lossFault(item, lossAt) ??
-        approvalFault(intake, seconds.get(intake.proofId), keys, size) ??
+        faultOfApproval(intake, seconds.get(intake.proofId), keys, size) ??
         (isInRun(item) ? faultOfRun(item, place) : null) ??
         (ended.has(run) ? RUN_CLOSED : null) ??
         item.runFault;
@@ -156,7 +158,7 @@ function lossFault({ intake, moves, subject }: Claimed, lossAt: number | null): 
 }
 
 /** Why the approval of a second decision has no effect; null for an item without an approval. */
-function approvalFault(
+function faultOfApproval(
   { acceptedAt, approval }: PendingIntake,
   { pending, isSame }: Pick<SecondDecision, 'pending' | 'isSame'> = { pending: null, isSame: null },
   keys: readonly KeyedEntry[],
@@ -165,17 +167,12 @@ function approvalFault(
   const stored = readStoredApproval(approval);
   if (stored === null) return null;
   const hash = stored.envelope.statement.registration_hash;
-  const detail =
-    pending === null
-      ? 'the pending proof of the approval does not exist'
-      : isSame === false
-        ? 'the request differs from that of the pending proof'
-        : whyNotApprove(nativeCrypto, stored, {
-            pending,
-            acceptedAt,
-            isActive: isActiveApprover(keys, hash, size),
-          });
-  return detail === null ? null : { code: 'approval_rejected', detail };
+  const rejected = (detail: string): Fault => ({ code: 'approval_rejected', detail });
+  if (pending === null) return rejected('the pending proof of the approval does not exist');
+  if (isSame === false) return rejected('the request differs from that of the pending proof');
+  const isActive = isActiveApprover(keys, hash, size);
+  const detail = whyNotApprove(nativeCrypto, stored, { pending, acceptedAt, isActive });
+  return detail === null ? null : rejected(detail);
 }
 
 const RUN_CLOSED: Fault = {

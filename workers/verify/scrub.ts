@@ -18,13 +18,14 @@ import {
   type Expiry,
   type NewVerdict,
   type ScrubPosition,
+  type VerifiedPrefix,
 } from '#sql/log/verdicts';
 import {
   checkLeaf,
   expiriesAt,
   keysFor,
   logOrigins,
-  outcomeOf,
+  verdictOf,
   trustedKeys,
 } from './check-leaf.js';
 import { lockVerdicts, type VerifyContext, voidingKey } from './context.js';
@@ -38,58 +39,37 @@ import { verdictOn } from './expiries.js';
  * Returns the number of new verdicts, whether urgent leaves remain, and the size of the prefix.
  */
 export async function scrub(context: VerifyContext, count: number) {
-  const { sql, log } = context;
+  const { log, metrics, sql, voided } = context;
   // Read before the prefix, which then covers the urgent leaves even if another verifier extends it.
   const position = await requirePosition(sql);
   const prefix = await verifiedPrefix(sql);
   if (prefix === null) return { changed: 0, urgent: false, size: 0 };
-  const { epoch } = position;
   const { from, to, next } = nextLeaves(position, count, prefix.treeSize);
-
-  const indexes = Array.from({ length: to - from }, (_, offset) => from + offset);
-  const verdictsBefore = await verdictsForLeaves(sql, indexes);
-  const leaves = new Map((await readEvidence(sql, from, to)).map((leaf) => [leaf.leafIndex, leaf]));
-  const read = tileCache(sql);
-  const origins = await logOrigins(context);
-  const history = await trustedKeys(context, prefix);
-  const keys = await keysFor(context, [...leaves.values()], history, origins);
-  const tree = { size: prefix.treeSize, root: prefix.root };
-  const inTree = leafHashesOf(tree, read);
-  const found = new Map<number, Finding>();
-  for (const index of indexes) {
-    const leaf = leaves.get(index);
-    const { checks, aep } =
-      leaf === undefined
-        ? MISSING
-        : checkLeaf(context.crypto, leaf, keys, await inTree(index), origins);
-    // Expiries are read only from a verified AEP.
-    const outcome = outcomeOf(leaf, checks);
-    found.set(index, { outcome, checks, ends: outcome === 'pass' ? expiriesAt(index, aep) : [] });
-  }
+  const found = await checkAgain(context, prefix, from, to);
 
   const opening = (tx: Transaction) =>
     pipeline(
       lockVerdicts(tx),
       requirePosition(tx),
       verifiedPrefix(tx),
-      verdictsForLeaves(tx, indexes),
+      verdictsForLeaves(tx, [...found.keys()]),
     );
   const work = async (
     tx: Transaction,
     [now, positionNow, prefixNow, verdictsNow]: Awaited<ReturnType<typeof opening>>,
   ): Promise<{ changed: NewVerdict[]; urgent: boolean }> => {
     // Discards these results, because the key history changed meanwhile.
-    if (positionNow.epoch !== epoch) return { changed: [], urgent: positionNow.urgentUntil > 0 };
-    const present = prefixNow ?? prefix;
+    if (positionNow.epoch !== position.epoch)
+      return { changed: [], urgent: positionNow.urgentUntil > 0 };
     const verdicts: NewVerdict[] = [];
     const newExpiries: Expiry[] = [];
     for (const [index, finding] of found) {
       const before = verdictsNow.get(index);
       // Skipped: another verifier wrote a verdict meanwhile, perhaps from newer evidence.
-      if (before?.verdictId !== verdictsBefore.get(index)?.verdictId) continue;
+      if (before?.verdictId !== finding.verdictId) continue;
       const changed = changedVerdict(finding, before, now);
       if (changed === null) continue;
-      verdicts.push(verdictOn(index, present, changed));
+      verdicts.push(verdictOn(index, prefixNow ?? prefix, changed));
       // A leaf that failed before has no recorded expiries.
       newExpiries.push(...finding.ends.filter(({ expiresAt }) => expiresAt > now));
     }
@@ -100,22 +80,20 @@ export async function scrub(context: VerifyContext, count: number) {
   };
   const { changed, urgent } = await transaction(sql, work, opening);
   const failed = [...found.values()].filter(({ outcome }) => outcome === 'fail').length;
-  context.metrics?.verified('scrub', found.size - failed, failed);
+  metrics?.verified('scrub', found.size - failed, failed);
   let altered = 0;
-  for (const verdict of changed) {
-    const { firstIndex } = verdict;
-    const fields = { leaf_index: firstIndex, checks: verdict.checks };
-    const voidedBy = voidingKey(leaves.get(firstIndex), found.get(firstIndex)!.checks, keys.states);
-    if (voidedBy !== null) context.voided.add(voidedBy, firstIndex);
-    else if (verdict.outcome === 'fail') {
+  for (const { firstIndex, outcome, checks } of changed) {
+    const fields = { leaf_index: firstIndex, checks };
+    const { voidedBy } = found.get(firstIndex)!;
+    if (voidedBy !== null) voided.add(voidedBy, firstIndex);
+    else if (outcome === 'fail') {
       altered += 1;
       log.error(fields, 'scrubber: leaf failed verification');
-    } else if (verdict.outcome === 'erased')
-      log.info(fields, 'scrubber: the payload of a leaf was erased');
+    } else if (outcome === 'erased') log.info(fields, 'scrubber: the payload of a leaf was erased');
     else log.warn(fields, 'scrubber: a leaf passes again, or artifacts have expired');
   }
-  context.metrics?.failed(altered);
-  if (!urgent) context.voided.report(log);
+  metrics?.failed(altered);
+  if (!urgent) voided.report(log);
   return { changed: changed.length, urgent, size: prefix.treeSize };
 }
 
@@ -123,6 +101,43 @@ interface Finding {
   outcome: Outcome;
   checks: Check[];
   ends: Expiry[];
+  /** As `voidingKey` returns it. */
+  voidedBy: string | null;
+  /** The id of the verdict before the check. */
+  verdictId: number | undefined;
+}
+
+/** Checks the leaves of [from, to). */
+async function checkAgain(
+  context: VerifyContext,
+  prefix: VerifiedPrefix,
+  from: number,
+  to: number,
+): Promise<Map<number, Finding>> {
+  const { crypto, sql } = context;
+  const indexes = Array.from({ length: to - from }, (_, offset) => from + offset);
+  const verdicts = await verdictsForLeaves(sql, indexes);
+  const leaves = new Map((await readEvidence(sql, from, to)).map((leaf) => [leaf.leafIndex, leaf]));
+  const origins = await logOrigins(context);
+  const history = await trustedKeys(context, prefix);
+  const keys = await keysFor(context, [...leaves.values()], history, origins);
+  const inTree = leafHashesOf({ size: prefix.treeSize, root: prefix.root }, tileCache(sql));
+  const found = new Map<number, Finding>();
+  for (const index of indexes) {
+    const leaf = leaves.get(index);
+    const { checks, aep } =
+      leaf === undefined ? MISSING : checkLeaf(crypto, leaf, keys, await inTree(index), origins);
+    const outcome = verdictOf(leaf, checks);
+    found.set(index, {
+      outcome,
+      checks,
+      // Expiries are read only from a verified AEP.
+      ends: outcome === 'pass' ? expiriesAt(index, aep) : [],
+      voidedBy: voidingKey(leaf, checks, keys.states),
+      verdictId: verdicts.get(index)?.verdictId,
+    });
+  }
+  return found;
 }
 
 /** The verdict that a finding causes at `now`; null when it repeats the previous verdict. */

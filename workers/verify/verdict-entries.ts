@@ -70,53 +70,37 @@ export function appendVerdictEntry(
   { published, unpublished }: Pace = { published: 0, unpublished: 0 },
   mostNewLeaves = MOST_NEW_LEAVES,
 ): Promise<VerdictResult> {
-  // The scan is read before `now`, because another verifier may record a later scan at any time.
-  const opening = (tx: Transaction) =>
-    pipeline(
-      expiryScanDoneAt(tx),
-      lockVerdicts(tx),
-      keysInLog(tx),
-      latestCheckpoint(tx),
-      endedOrigins(tx),
-      endedSize(tx),
-      verifiedPrefix(tx),
-      listingVerdictEntries(tx),
-      verdictEntries(tx, Number.MAX_SAFE_INTEGER, PAGE),
-    );
-  const work = async (
-    tx: Transaction,
-    opened: Awaited<ReturnType<typeof opening>>,
-  ): Promise<VerdictResult> => {
+  const work = async (tx: Transaction, inputs: Inputs): Promise<VerdictResult> => {
     const [scannedAt, now, keyEntries, checkpoint, ended, endedAt, prefix, listing, newest] =
-      opened;
+      inputs;
     const keys = requireActive({ crypto }, signer, keyEntries, [checkpoint, ended]);
     if (prefix === null || scannedAt === null) return 'none';
-    const counts = ({ leafIndex, body }: EntryBody): VerdictEntry[] => {
+    const validIn = ({ leafIndex, body }: EntryBody): VerdictEntry[] => {
       const entry = readEntry(body);
       const isSigned =
         entry?.type === 'verdict' && isSignedVerdict(crypto, signer.origin, entry, keys, leafIndex);
       return isSigned ? [entry] : [];
     };
-    const { latest, previous } = await lastVerdict(tx, newest, endedAt, counts);
+    const { latest, previous } = await lastVerdict(tx, newest, endedAt, validIn);
     const before = previous?.entry;
     const coveredBefore = before?.to ?? 0;
     const size = Math.min(prefix.treeSize, coveredBefore + mostNewLeaves);
-    const listed = listedFailures(listing.flatMap(counts));
+    const listed = listedFailures(listing.flatMap(validIn));
     const lists = await changesSince(tx, listed, coveredBefore, size);
     const { to, failed, restored } = lists;
     // After an adoption, the log has verdicts that this database does not have yet.
     if (to < coveredBefore) return 'early';
-    const expiredBefore = before === undefined ? 0 : parseTime(before.expired_through);
     const expiredThrough = expiredThroughAt(now, scannedAt, before, keys);
-    const passed = before === undefined ? Infinity : now - parseTime(before.time);
+    const sinceLast = before === undefined ? Infinity : now - parseTime(before.time);
+    const expiredBefore = before === undefined ? 0 : parseTime(before.expired_through);
     const isDue =
       failed.length + restored.length > 0 ||
-      passed >= Math.min(signer.snapshotTtl, MAX_SNAPSHOT_MS) / 2 ||
+      sinceLast >= Math.min(signer.snapshotTtl, MAX_SNAPSHOT_MS) / 2 ||
       (await coversOtherLeaves(tx, coveredBefore, prefix.treeSize)) ||
       (mayHaveExpired && (await hasExpiredBetween(tx, expiredBefore, expiredThrough)));
     if (!isDue) return 'none';
-    if (passed < published) return 'early';
-    if (passed < unpublished && !(await hasSnapshotAfter(tx, latest))) return 'early';
+    if (sinceLast < published) return 'early';
+    if (sinceLast < unpublished && !(await hasSnapshotAfter(tx, latest))) return 'early';
     const entry = {
       schema_version: SCHEMA.logEntry,
       type: 'verdict' as const,
@@ -133,8 +117,23 @@ export function appendVerdictEntry(
     await appendVerdict(tx, { ...entry, sig }, latest);
     return 'appended';
   };
-  return transaction(sql, work, opening);
+  return transaction(sql, work, readInputs);
 }
+
+/** The scan is read before the time of the lock, because another verifier may record a later scan at any time. */
+const readInputs = (tx: Transaction) =>
+  pipeline(
+    expiryScanDoneAt(tx),
+    lockVerdicts(tx),
+    keysInLog(tx),
+    latestCheckpoint(tx),
+    endedOrigins(tx),
+    endedSize(tx),
+    verifiedPrefix(tx),
+    listingVerdictEntries(tx),
+    verdictEntries(tx, Number.MAX_SAFE_INTEGER, PAGE),
+  );
+type Inputs = Awaited<ReturnType<typeof readInputs>>;
 
 /**
  * The time up to which the next entry reports expiries: not earlier than that of the last entry, unless the
@@ -187,7 +186,7 @@ async function lastVerdict(
   tx: Transaction,
   newest: readonly EntryBody[],
   endedAt: number,
-  counts: (row: EntryBody) => VerdictEntry[],
+  validIn: (row: EntryBody) => VerdictEntry[],
 ): Promise<{
   latest: number | null;
   previous: { leafIndex: number; entry: VerdictEntry } | null;
@@ -196,7 +195,7 @@ async function lastVerdict(
   for (let rows = newest; ; rows = await verdictEntries(tx, rows.at(-1)!.leafIndex, PAGE)) {
     for (const row of rows) {
       if (row.leafIndex < endedAt) return { latest, previous: null };
-      const [entry] = counts(row);
+      const [entry] = validIn(row);
       if (entry !== undefined) return { latest, previous: { leafIndex: row.leafIndex, entry } };
     }
     if (rows.length < PAGE) return { latest, previous: null };

@@ -33,7 +33,7 @@ import {
   checkLeaf,
   expiriesAt,
   logOrigins,
-  outcomeOf,
+  verdictOf,
   trustedKeys,
   extendHistory,
   keysFor,
@@ -125,7 +125,7 @@ function checkLeaves(
   leaves.forEach((leaf, offset) => {
     const leafHashInTree = leafHashes[offset] ?? new Uint8Array();
     const { checks, aep } = checkLeaf(crypto, leaf, keys, leafHashInTree, origins);
-    const outcome = outcomeOf(leaf, checks);
+    const outcome = verdictOf(leaf, checks);
     if (outcome === 'pass') {
       passed = checks;
       ends.push(...expiriesAt(leaf.leafIndex, aep));

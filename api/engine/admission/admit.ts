@@ -67,20 +67,19 @@ const ENGINE_API: AdmissionApi = {
   },
 };
 
-export function admissionOperation<Body extends AdmissionBody>(
+export function admissionOperation(
   spec: OperationSpec,
-  type: RequestType<Body>,
+  type: RequestType,
   api = ENGINE_API,
 ): Operation {
   const handler = (deps: EngineDeps): RequestHandler => {
     const { ctx } = deps;
     return async (req, res) => {
-      const { isRepeat, proofId, tenantNo } = await accept(deps, spec, type, api, req, res).catch(
-        (error: unknown) => {
-          ctx.metrics?.admissions(type.lane, 'refused', 1);
-          throw error;
-        },
-      );
+      const accepting = acceptRequest(deps, spec, type, api, req, res);
+      const { isRepeat, proofId, tenantNo } = await accepting.catch((error: unknown) => {
+        ctx.metrics?.admissions(type.lane, 'refused', 1);
+        throw error;
+      });
       ctx.metrics?.admissions(type.lane, isRepeat ? 'replayed' : 'accepted', 1);
       addLogFields(res, { proof_id: proofId });
       // The access log line of a disconnected client is already written, without the proof id.
@@ -101,10 +100,10 @@ export function admissionOperation<Body extends AdmissionBody>(
 const MAX_TRANSLATIONS = 3;
 
 /** The order of the checks is documented in the OpenAPI guide. */
-async function accept<Body extends AdmissionBody>(
+async function acceptRequest(
   deps: EngineDeps,
   spec: OperationSpec,
-  type: RequestType<Body>,
+  type: RequestType,
   api: AdmissionApi,
   req: Request,
   res: Response,
@@ -116,16 +115,16 @@ async function accept<Body extends AdmissionBody>(
   for (let attempt = 1; ; attempt += 1) {
     const translated = await api.translate(deps, caller, sent);
     try {
-      return await submit(deps, type, caller, translated, idempotencyKey, res);
+      return await submitTranslated(deps, type, caller, translated, idempotencyKey, res);
     } catch (error) {
       if (!(error instanceof PolicyChangedError) || attempt === MAX_TRANSLATIONS) throw error;
     }
   }
 }
 
-async function submit<Body extends AdmissionBody>(
+async function submitTranslated(
   deps: EngineDeps,
-  type: RequestType<Body>,
+  type: RequestType,
   caller: Caller,
   { value, pointerOf, ...translated }: Translated,
   idempotencyKey: string | null,
@@ -162,33 +161,21 @@ async function submit<Body extends AdmissionBody>(
 
 export type AdmissionBody = ExecuteRequest | AgentEnvelope;
 
-export interface RequestType<Body extends AdmissionBody = AdmissionBody> {
+export interface RequestType {
   lane: Lane;
-  schema: z.ZodType<Body>;
+  schema: z.ZodType<AdmissionBody>;
   version: string;
-  referencesOf: (body: Body) => Pick<ParsedAdmission, 'facts' | 'fixtureRef' | 'parent'>;
 }
 
-export const EXECUTE: RequestType<ExecuteRequest> = {
+export const EXECUTE: RequestType = {
   lane: 1,
   schema: executeRequestSchema,
   version: SCHEMA.executeRequest,
-  referencesOf: (body) => ({
-    facts: {},
-    fixtureRef: body.proof_chain_fixture_ref ?? null,
-    parent: null,
-  }),
 };
-
-export const AGENT: RequestType<AgentEnvelope> = {
+export const AGENT: RequestType = {
   lane: 2,
   schema: agentEnvelopeSchema,
   version: SCHEMA.agentEnvelope,
-  referencesOf: (body) => ({
-    facts: ('facts' in body ? body.facts : undefined) ?? {},
-    fixtureRef: null,
-    parent: 'parent_proof_id' in body ? { kind: body.kind, proofId: body.parent_proof_id } : null,
-  }),
 };
 
 /** A body that matches its schema. Its tenant, facts and parent are not checked yet. */
@@ -200,8 +187,8 @@ export interface ParsedAdmission extends RegistryCheckInput {
 }
 
 /** @throws Problem 400 */
-export function parseAdmission<Body extends AdmissionBody>(
-  { lane, referencesOf, schema, version }: RequestType<Body>,
+export function parseAdmission(
+  { lane, schema, version }: RequestType,
   value: JsonValue,
 ): ParsedAdmission {
   const body = parseDocument(schema, value, version);
@@ -210,8 +197,16 @@ export function parseAdmission<Body extends AdmissionBody>(
   if ('run' in body && !isRunTimely(body.run, Date.now())) {
     throw new Problem('invalid_run', at('/run/id', 'must not have a time in the future'));
   }
-  const run = runPlaceOf(body);
-  return { lane, body, request, requestHash, run, ...referencesOf(body) };
+  return {
+    lane,
+    body,
+    request,
+    requestHash,
+    run: runPlaceOf(body),
+    facts: ('facts' in body ? body.facts : undefined) ?? {},
+    fixtureRef: 'kind' in body ? null : (body.proof_chain_fixture_ref ?? null),
+    parent: 'parent_proof_id' in body ? { kind: body.kind, proofId: body.parent_proof_id } : null,
+  };
 }
 
 /** Throws a 403 when the body names another tenant, or the restriction of the API key excludes the request. */

@@ -1,5 +1,4 @@
 import { randomBytes } from 'node:crypto';
-import { whyNotApprove } from '#policy/approval-fault';
 import { readRequest } from '#policy/derive-aep';
 import { isActiveApprover } from '#protocol/approvals';
 import { canonicalBytes, parseStrict } from '#protocol/json';
@@ -10,14 +9,14 @@ import { approvalSchema } from '#protocol/schemas/approvals';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { acceptApproval } from '#sql/admissions/approvals';
-import { readPinnedIntake } from '#sql/admissions/pinned-intake';
+import { readPinnedIntake } from '#sql/proofs/rebuild-aep';
 import { admissionState } from '#sql/admissions/outcomes';
 import { policyAnnotations } from '#sql/admissions/policies';
 import { readApprover } from '#sql/lifecycle/approvers';
 import { asTenants } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
 import { treeSize } from '#sql/log/log';
-import { readPendingProof } from '#sql/proofs/second-decisions';
+import { readPendingProof, whyNotApprove } from '#sql/proofs/second-decisions';
 import type { Caller } from '../http/authenticate.js';
 import {
   requireOwnTenant,
@@ -132,7 +131,7 @@ export const approveOperation = tenantOperation(
       case 'accepted':
         void wakeWorkers(
           ctx,
-          () => ctx.announce([accepted.proofId], [requestIdOf(res)], [caller.tenantNo]),
+          ctx.announce([accepted.proofId], [requestIdOf(res)], [caller.tenantNo]),
           'the second decision is delayed until stale admissions are requeued',
           { proof_id: accepted.proofId, aep_hash },
         );

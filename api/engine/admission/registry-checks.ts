@@ -1,11 +1,10 @@
 import { type DeclaredFacts, declaredFacts, factFaults } from '#policy/facts';
-import { parentFault } from '#policy/parent';
 import { incompletenessOf } from '#policy/run';
 import type { AgentEnvelope } from '#protocol/schemas/admission';
 import type { Facts } from '#protocol/schemas/facts';
 import { pacedLimiter } from '#runtime/concurrency/limiter';
 import { findAdmitted, type Lane } from '#sql/admissions/intake';
-import { findParents, type Parent } from '#sql/admissions/parents';
+import { findParents, parentFault, type Parent } from '#sql/admissions/parents';
 import { activePolicy, readPolicySet } from '#sql/admissions/policies';
 import { readRunStates, type RunPlace, type RunState } from '#sql/admissions/runs';
 import type { EngineContext, QueryTenant } from '../context.js';

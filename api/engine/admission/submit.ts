@@ -68,7 +68,8 @@ export function createSubmit(ctx: EngineContext): Submit {
       seed: seeds.subarray(i * SEED_BYTES, (i + 1) * SEED_BYTES),
     }));
     const outcomes = await acceptIntake(ctx.sql, items, lockTimeoutMs);
-    // The admissions are durable: the response does not depend on their announcement.
+    // COMMIT POINT of the acceptance: the admissions are durable, so the response does not depend on
+    // their announcement.
     const accepted = unseeded.filter((_, i) => outcomes[i]?.outcome === 'accepted');
     if (accepted.length > 0) announce(accepted);
     return outcomes;
@@ -79,10 +80,7 @@ export function createSubmit(ctx: EngineContext): Submit {
     const tenants = accepted.map(({ tenantNo }) => tenantNo);
     void wakeWorkers(
       ctx,
-      async () => {
-        await keepTraces(ctx, accepted);
-        await ctx.announce(proofIds, requestIds, tenants);
-      },
+      keepTraces(ctx, accepted).then(() => ctx.announce(proofIds, requestIds, tenants)),
       'admissions are delayed until a worker requeues stale admissions',
       { admissions: proofIds.length },
     );
@@ -168,12 +166,12 @@ export function createSubmit(ctx: EngineContext): Submit {
 /** Best effort: workers poll the registry as well, so a lost job only causes a delay. */
 export async function wakeWorkers(
   { log }: Pick<EngineContext, 'log'>,
-  send: () => Promise<unknown>,
+  sending: Promise<unknown>,
   consequence: string,
   fields: Record<string, unknown>,
 ): Promise<void> {
   try {
-    await send();
+    await sending;
   } catch (error) {
     logRarely(log, 'warn', { err: error, ...fields }, `queue unavailable, ${consequence}`);
   }

@@ -223,10 +223,7 @@ function announceBatch(
   const traces = items.map(({ proofId }) => ({ proofId, traceparent }));
   void wakeWorkers(
     ctx,
-    async () => {
-      await keepTraces(ctx, traces);
-      return ctx.queue.addBatches([batchHex], [requestId]);
-    },
+    keepTraces(ctx, traces).then(() => ctx.queue.addBatches([batchHex], [requestId])),
     'the batch is delayed until the workers poll the registry',
     { request_id: requestId },
   );

@@ -280,11 +280,9 @@ function parseItem(item: SplitItem, limit: number, caller: Caller): Omit<ParsedI
   }
   const value = parseJson(item.bytes);
   const version = isObject(value) ? value['schema_version'] : undefined;
-  if (version !== EXECUTE.version && version !== AGENT.version) {
-    throw unknownVersion(value, [EXECUTE.version, AGENT.version]);
-  }
-  const { body, ...parsed } =
-    version === EXECUTE.version ? parseAdmission(EXECUTE, value) : parseAdmission(AGENT, value);
+  const type = [EXECUTE, AGENT].find((one) => one.version === version);
+  if (type === undefined) throw unknownVersion(value, [EXECUTE.version, AGENT.version]);
+  const { body, ...parsed } = parseAdmission(type, value);
   requireAllowed(body, caller);
   return parsed;
 }

@@ -130,7 +130,7 @@ async function requestRevocation(
       const requestId = requestIdOf(res);
       void wakeWorkers(
         ctx,
-        () => ctx.queue.addRevocations([request.requestId], [requestId]),
+        ctx.queue.addRevocations([request.requestId], [requestId]),
         'the revocation is delayed until a worker requeues stale revocations',
         { request_id: requestId },
       );

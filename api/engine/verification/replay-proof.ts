@@ -1,4 +1,4 @@
-import { type PinnedIntake, statedRun } from '#sql/proofs/rebuild-aep';
+import { type PinnedIntake, readPinnedIntake, statedRun } from '#sql/proofs/rebuild-aep';
 import { fromHex, toHex } from '#protocol/bytes';
 import { attempt } from '#protocol/errors';
 import { canonicalize, parseStrict, type JsonValue } from '#protocol/json';
@@ -21,7 +21,6 @@ import {
   replayPolicies,
 } from '#policy/replay';
 import type { Pool } from '#sql/db/transaction';
-import { readPinnedIntake } from '#sql/admissions/pinned-intake';
 import { readTenantPolicySet } from '#sql/admissions/policies';
 import type { StoredProof } from '#sql/proofs/read';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
@@ -112,7 +111,7 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
     counterfactual:
       otherDigest === undefined
         ? null
-        : await counterfactual(sql, caller, otherDigest, policy, intake, outcome, aep),
+        : await counterfactual(sql, caller, otherDigest, { policy, intake, aep, ...outcome }),
   };
   return answer as unknown as JsonValue;
 }
@@ -127,13 +126,11 @@ async function counterfactual(
   sql: Pool,
   { tenantNo }: Caller,
   digest: string,
-  policy: ReplayPolicy,
-  intake: PinnedIntake,
-  { input }: Replayed,
-  aep: JsonValue,
+  original: { policy: ReplayPolicy; intake: PinnedIntake; aep: JsonValue } & Replayed,
 ): Promise<Counterfactual | null> {
   const set = await readTenantPolicySet(sql, tenantNo, fromHex(digest));
   if (set === null) throw new Problem('policy_unknown', at('/policy_digest', 'is not known'));
+  const { aep, input, intake, policy } = original;
   if (input === null) return null;
   const other = await policies(set);
   const { effect, reasons } = rejectionIn(intake) ?? decideUnder(other, policy, input);

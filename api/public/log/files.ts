@@ -6,7 +6,7 @@ import { activationIn, MAP_KINDS } from '#protocol/map/nodes';
 import { HASH_BYTES, leafHash, verifyInclusion } from '#protocol/merkle';
 import { formatVkey, type Vkey } from '#protocol/note';
 import { KEYS_SCHEMA, type PublicKeys } from '#protocol/snapshot/keys';
-import { malformed } from '#protocol/snapshot/malformed';
+import { malformed } from '#protocol/snapshot/location';
 import { decodeAepKey } from '#protocol/state/record';
 import {
   decodeEntryBundle,

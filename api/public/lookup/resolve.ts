@@ -8,7 +8,7 @@ import {
   type LookupName,
   type VerdictRoute,
 } from '#protocol/lookup-routes';
-import { malformed } from '#protocol/snapshot/malformed';
+import { malformed } from '#protocol/snapshot/location';
 import {
   awaitsVerdict,
   packageAnswer,
@@ -97,10 +97,10 @@ function render(
 ): Found {
   if (named !== SHARED)
     return renderArtifact(snapshot, { kind: named, requested, matchedOn }, requested);
-  const hash = nativeSha256(utf8(requested));
-  const value = snapshot.find({ map: 'shares_root', key: shareMapKey(hash) });
+  const tokenHash = nativeSha256(utf8(requested));
+  const value = snapshot.find({ map: 'shares_root', key: shareMapKey(tokenHash) });
   if (value === null) return null;
-  const { artifact_kind, id } = parseShare(value, hash);
+  const { artifact_kind, id } = parseShare(value, tokenHash);
   const kind = artifact_kind === 'package' ? PACKAGE_KIND : artifact_kind;
   return renderArtifact(snapshot, { kind, requested, matchedOn }, id);
 }
@@ -122,7 +122,7 @@ function renderArtifact(snapshot: Snapshot, match: LookupMatch, id: string): Fou
 function renderPackage(snapshot: Snapshot, match: LookupMatch, packageId: string): Found {
   const value = snapshot.find({ map: 'shares_root', key: packageMapKey(packageId) });
   if (value === null) return null;
-  const proofIds = parsePackage(value, packageId).members;
+  const { members: proofIds } = parsePackage(value, packageId);
   const members: ResolvedProof[] = [];
   for (const proofId of proofIds) {
     const member = recordOf(snapshot, proofId);

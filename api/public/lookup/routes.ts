@@ -97,35 +97,47 @@ export function originForm(url: string): string {
 }
 
 function lookupByPath(path: string): RequestedLookup | null {
-  if (!path.startsWith(PUBLIC + '/')) return null;
-  const isAlias = !path.startsWith(VERIFY + '/');
-  const start = (isAlias ? PUBLIC : VERIFY).length + 1;
-  const slash = path.indexOf('/', start);
-  if (slash < 0) return null;
-  const name = path.slice(start, slash);
-  if (name === 'evidence' && isAlias) return evidenceAt(path);
-  const route = Object.hasOwn(BY_PATH, name) ? BY_PATH[name as keyof typeof BY_PATH] : undefined;
-  if (route === undefined || (isAlias && !Object.hasOwn(VIEW_PATHS, name))) return null;
-  const rest = path.slice(slash + 1);
-  // The proof route takes the rest of the path as the identifier, even malformed; other routes take
-  // one segment.
-  const template = isAlias ? TEMPLATES[name]!.alias : TEMPLATES[name]!.verify;
-  const isProof = route.unmatched === 'not-found';
-  if (isProof && !isAlias) return { route, requested: decoded(rest), template };
-  const end = rest.indexOf('/');
-  if (rest === '' || end === 0) return null;
-  if (end < 0) return isProof ? null : { route, requested: decoded(rest), template };
-  const view = isAlias ? VIEW_PATHS[name]!.get(rest.slice(end + 1)) : undefined;
-  if (view === undefined) return null;
-  const viewTemplate = `${template}/${rest.slice(end + 1)}`;
-  return { route, requested: decoded(rest.slice(0, end)), view, template: viewTemplate };
+  if (path.startsWith(`${VERIFY}/`)) return verdictAt(path.slice(VERIFY.length + 1));
+  if (path.startsWith(EVIDENCE)) return evidenceAt(path.slice(EVIDENCE.length));
+  return path.startsWith(`${PUBLIC}/`) ? aliasAt(path.slice(PUBLIC.length + 1)) : null;
 }
 
+/** Splits at the first slash. */
+function cut(path: string): [first: string, rest: string | undefined] {
+  const slash = path.indexOf('/');
+  return slash < 0 ? [path, undefined] : [path.slice(0, slash), path.slice(slash + 1)];
+}
+
+/** `{kind}/{identifier}` */
+function verdictAt(path: string): RequestedLookup | null {
+  const [name, rest] = cut(path);
+  if (rest === undefined || !Object.hasOwn(BY_PATH, name)) return null;
+  const route: VerdictRoute = BY_PATH[name as keyof typeof BY_PATH];
+  // The proof route takes the rest of the path as the identifier, even malformed; others take one segment.
+  const takesRest = route.unmatched === 'not-found';
+  if (!takesRest && (rest === '' || rest.includes('/'))) return null;
+  return { route, requested: decoded(rest), template: TEMPLATES[name]!.verify };
+}
+
+/** `{kind}/{identifier}`, except for a proof, and `{kind}/{identifier}/{view}` */
+function aliasAt(path: string): RequestedLookup | null {
+  const [name, rest = ''] = cut(path);
+  const [identifier, suffix] = cut(rest);
+  if (identifier === '' || !Object.hasOwn(VIEW_PATHS, name)) return null;
+  const route: VerdictRoute = BY_PATH[name as keyof typeof BY_PATH];
+  const requested = decoded(identifier);
+  const template = TEMPLATES[name]!.alias;
+  const isProof = route.unmatched === 'not-found';
+  if (suffix === undefined) return isProof ? null : { route, requested, template };
+  const view = VIEW_PATHS[name]!.get(suffix);
+  return view ? { route, requested, view, template: `${template}/${suffix}` } : null;
+}
+
+/** `{identifier}` */
 function evidenceAt(path: string): RequestedLookup | null {
-  const rest = path.slice(EVIDENCE.length);
-  if (rest === '' || rest.includes('/')) return null;
+  if (path === '' || path.includes('/')) return null;
   const template = `${EVIDENCE}{identifier}`;
-  return { route: routeFor('identifier'), requested: decoded(rest), view: 'evidence', template };
+  return { route: routeFor('identifier'), requested: decoded(path), view: 'evidence', template };
 }
 
 /** Percent-decodes a path segment; returns an invalid encoding unchanged. */
@@ -278,12 +290,11 @@ async function sendEvidence(exchange: Exchange, target: LookupTarget): Promise<v
 
 async function sendView(exchange: Exchange, target: LookupTarget, view: ViewName): Promise<void> {
   const { ctx } = exchange;
-  const { route, requested } = target;
   const snapshot = currentValidSnapshot(ctx);
   const { resolved, isExpected } = await whenFetched(() =>
     lookUp(snapshot, target, ctx.clock.now()),
   );
-  const answer = await viewAnswer(ctx, snapshot, route, requested, resolved, view);
+  const answer = await viewAnswer(ctx, snapshot, target, resolved, view);
   if (isExpected) answer.headers = RETRY_SOON;
   send(exchange, snapshot, answer);
 }

@@ -5,7 +5,7 @@ import type { Facade, PublicTrustPackage } from '#protocol/schemas/facade';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { proofEntrySchema } from '#protocol/schemas/log-entry';
 import { unresolvedBody } from '#protocol/state/answers';
-import { malformed } from '#protocol/snapshot/malformed';
+import { malformed } from '#protocol/snapshot/location';
 import { decodeHistoryOf } from '#protocol/state/record';
 import { chainView, historyView, membersOf, type RecordedProof } from '#protocol/state/views';
 import type { ArtifactKind } from '#protocol/status';
@@ -69,20 +69,7 @@ async function evidenceOf(
   };
 }
 
-type View = (
-  ctx: PublicContext,
-  snapshot: Snapshot,
-  response: Facade,
-  resolved: Resolved | null,
-) => object | Promise<object>;
-
-const VIEWS = {
-  history: (_ctx, _snapshot, response, resolved) => historyView(response, proofIn(resolved)),
-  chain: (_ctx, _snapshot, response, resolved) => chainView(response, proofIn(resolved)),
-  package: trustPackageOf,
-} satisfies Record<string, View>;
-
-export type ViewName = keyof typeof VIEWS;
+export type ViewName = 'history' | 'chain' | 'package';
 
 // A Map, because a client chooses the suffix, and objects also have inherited members.
 const bySuffix = (views: Record<string, ViewName>): ReadonlyMap<string, ViewName> =>
@@ -98,16 +85,20 @@ export const VIEW_PATHS: Record<string, ReadonlyMap<string, ViewName>> = {
 export async function viewAnswer(
   ctx: PublicContext,
   snapshot: Snapshot,
-  route: VerdictRoute,
-  requested: string,
+  { route, requested }: { route: VerdictRoute; requested: string },
   resolved: Resolved | null,
   view: ViewName,
 ): Promise<Answer> {
+  const { unmatched } = route;
   const response =
     resolved === null
-      ? unresolvedResponse(route.unmatched === 'not-found' ? 'proof' : route.unmatched, requested)
+      ? unresolvedResponse(unmatched === 'not-found' ? 'proof' : unmatched, requested)
       : lookupResponse(resolved);
-  const body = utf8(JSON.stringify(await VIEWS[view](ctx, snapshot, response, resolved)));
+  const document =
+    view === 'package'
+      ? await trustPackageOf(ctx, snapshot, response, resolved)
+      : (view === 'chain' ? chainView : historyView)(response, proofIn(resolved));
+  const body = utf8(JSON.stringify(document));
   return {
     status: 200,
     type: JSON_TYPE,

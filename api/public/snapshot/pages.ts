@@ -1,6 +1,6 @@
 import { equalBytes } from '#protocol/bytes';
 import { StoredPage, type PageLink } from '#protocol/map/page';
-import { malformed } from '#protocol/snapshot/malformed';
+import { malformed } from '#protocol/snapshot/location';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { ByteCache, type Kept } from '#runtime/process/byte-cache';
 import type { SnapshotSource } from './source.js';

@@ -12,8 +12,12 @@ import {
 } from '#protocol/map/page';
 import { mapRoot } from '#protocol/map/nodes';
 import { MAX_SNAPSHOT_MS, type SnapshotEntry } from '#protocol/schemas/log-entry';
-import { pageIdOf, type OpenedLocation, type SnapshotLocation } from '#protocol/snapshot/location';
-import { malformed } from '#protocol/snapshot/malformed';
+import {
+  malformed,
+  pageIdOf,
+  type OpenedLocation,
+  type SnapshotLocation,
+} from '#protocol/snapshot/location';
 import type { LogView } from '#protocol/state/answers';
 import { aepKeyMapKey, decodeAepKey, type AepKeyLife } from '#protocol/state/record';
 import { parseTime } from '#protocol/time';

@@ -3,8 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { PageId } from '#protocol/map/page';
 import { HASH_BYTES } from '#protocol/merkle';
-import { LOCATION_PATH, pagePath } from '#protocol/snapshot/location';
-import { malformed } from '#protocol/snapshot/malformed';
+import { LOCATION_PATH, malformed, pagePath } from '#protocol/snapshot/location';
 import {
   decodeEntryBundle,
   encodeEntryBundle,

@@ -15,10 +15,10 @@ import {
   withKeyFile,
 } from '../config.js';
 import { listenForHosts } from '../mcp/http-host.js';
-import { connectHttp } from '../mcp/http-server.js';
+import { HttpServer } from '../mcp/http-server.js';
 import { readMapping } from '../mcp/mapping.js';
 import type { Connection } from '../mcp/message.js';
-import { openRelay, type RelayOptions } from '../mcp/relay.js';
+import { Relay, type RelayOptions } from '../mcp/relay.js';
 import { openStdioHost, startServer } from '../mcp/stdio.js';
 import { EXIT, type ExitCode } from '../terminal.js';
 
@@ -152,7 +152,7 @@ function connector(
   if (serverToken !== undefined && url.protocol !== 'https:' && !isLocal) {
     throw new UsageError('SVC_MCP_SERVER_TOKEN is sent over https only');
   }
-  return () => Promise.resolve(connectHttp(url, serverToken));
+  return () => Promise.resolve(new HttpServer(url, serverToken));
 }
 
 async function listen(
@@ -188,7 +188,7 @@ async function serveHost(
 ): Promise<'host' | 'server'> {
   const server = await connect();
   const run = openRun?.();
-  const relay = openRelay({ ...options, run, toHost: host.send, toServer: server.send });
+  const relay = new Relay({ ...options, run, toHost: host.send, toServer: server.send });
   const ended = await Promise.race([
     host.read(relay.host).then(() => 'host' as const),
     server.read(relay.server).then(() => 'server' as const),

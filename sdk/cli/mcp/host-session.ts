@@ -27,91 +27,120 @@ interface OpenRequest {
   reply: Reply;
 }
 
-export interface HostSession extends Connection {
-  receive(message: Message, res: ServerResponse): Promise<void>;
-  /** Opens the stream of messages that belong to no request. */
-  listen(res: ServerResponse): void;
-}
-
 /**
  * A connection of one host, made of single HTTP exchanges. Stateless requests come from several hosts,
  * whose ids and progress tokens may be equal: the session renumbers them.
  */
-export function openHostSession(isStateless: boolean): HostSession {
-  const open = new Map<RequestId, OpenRequest>();
-  const waiting: Message[] = [];
-  const closing = new AbortController();
-  const ended = once(closing.signal, 'abort');
-  const started = new EventEmitter();
-  const ready = once(started, 'ready', { signal: closing.signal }).catch(() => undefined);
-  let receiver: Receiver | undefined;
-  let general: Reply | null = null;
-  let counter = 0;
+export class HostSession implements Connection {
+  private readonly open = new Map<RequestId, OpenRequest>();
+  private readonly waiting: Message[] = [];
+  private readonly closing = new AbortController();
+  private readonly ended = once(this.closing.signal, 'abort');
+  private readonly started = new EventEmitter();
+  private readonly ready = once(this.started, 'ready', { signal: this.closing.signal }).catch(
+    () => undefined,
+  );
+  private receiver: Receiver | undefined;
+  private general: Reply | null = null;
+  private counter = 0;
 
-  async function receive(message: Message, res: ServerResponse): Promise<void> {
-    await ready;
-    if (receiver === undefined) return reject(res, 502, 'the MCP server does not start');
+  constructor(private readonly isStateless: boolean) {}
+
+  readonly send = async (message: Message): Promise<void> => {
+    const inner = message.json['id'] as RequestId;
+    if (isResponse(message)) {
+      const found = this.open.get(inner);
+      this.finish(inner)?.finish(
+        found === undefined ? message : this.restore(message, found),
+        this.isStateless,
+      );
+      return;
+    }
+    const found = this.requestOf(message);
+    const reply =
+      found?.reply ??
+      this.general ??
+      (this.isStateless ? undefined : [...this.open.values()][0]?.reply);
+    if (reply !== undefined) {
+      return reply.event(found === undefined ? message : this.restore(message, found));
+    }
+    if (this.waiting.length < WAITING_MAX) this.waiting.push(message);
+  };
+
+  async read(receiver: Receiver): Promise<void> {
+    this.receiver = receiver;
+    this.started.emit('ready');
+    await this.ended;
+  }
+
+  close(): Promise<void> {
+    for (const { reply } of this.open.values()) reply.end();
+    this.open.clear();
+    this.general?.end();
+    this.closing.abort();
+    return Promise.resolve();
+  }
+
+  /** Opens the stream of messages that belong to no request. */
+  listen(res: ServerResponse): void {
+    this.general?.end();
+    const stream = openReply(res);
+    this.general = stream;
+    stream.open();
+    res.on('close', () => (this.general = this.general === stream ? null : this.general));
+    for (const message of this.waiting.splice(0)) void stream.event(message);
+  }
+
+  async receive(message: Message, res: ServerResponse): Promise<void> {
+    await this.ready;
+    if (this.receiver === undefined) return reject(res, 502, 'the MCP server does not start');
     const id = idOf(message);
     if (methodOf(message) === undefined || id === undefined || id === null) {
       const isCancellation = methodOf(message) === 'notifications/cancelled';
       // A host cancels a stateless request by closing its stream. A cancellation by id is dropped, because the id
       // could belong to a request of another host.
-      if (!isCancellation || !isStateless) await receiver.message(message);
+      if (!isCancellation || !this.isStateless) await this.receiver.message(message);
       const { requestId } = paramsOf(message);
       // The cancelled request gets no response.
-      if (isCancellation && !isStateless) finish(requestId as RequestId)?.end();
+      if (isCancellation && !this.isStateless) this.finish(requestId as RequestId)?.end();
       return void res.writeHead(202).end();
     }
-    const inner = isStateless ? ++counter : id;
+    const inner = this.isStateless ? ++this.counter : id;
     const { progressToken } = objectIn(paramsOf(message), '_meta');
     // Rejects the request here, because a rejection by the relay would belong to no stream.
-    if (open.has(inner)) {
+    if (this.open.has(inner)) {
       return reject(res, 400, 'another request with this id has no response yet');
     }
     const reply = openReply(res);
-    open.set(inner, { id, progressToken, reply });
+    this.open.set(inner, { id, progressToken, reply });
     res.on('close', () => {
-      if (finish(inner) !== undefined && isStateless) void receiver?.message(cancellation(inner));
+      if (this.finish(inner) !== undefined && this.isStateless)
+        void this.receiver?.message(cancellation(inner));
     });
-    await receiver.message(isStateless ? renumber(message, inner, progressToken) : message);
+    await this.receiver.message(
+      this.isStateless ? renumber(message, inner, progressToken) : message,
+    );
   }
 
-  function finish(inner: RequestId): Reply | undefined {
-    const found = open.get(inner);
-    open.delete(inner);
+  private finish(inner: RequestId): Reply | undefined {
+    const found = this.open.get(inner);
+    this.open.delete(inner);
     return found?.reply;
   }
 
-  async function send(message: Message): Promise<void> {
-    const inner = message.json['id'] as RequestId;
-    if (isResponse(message)) {
-      const found = open.get(inner);
-      finish(inner)?.finish(found === undefined ? message : restore(message, found), isStateless);
-      return;
-    }
-    const found = requestOf(message);
-    const reply = found?.reply ?? general ?? (isStateless ? undefined : firstReply());
-    if (reply !== undefined) {
-      return reply.event(found === undefined ? message : restore(message, found));
-    }
-    if (waiting.length < WAITING_MAX) waiting.push(message);
-  }
-
-  const firstReply = (): Reply | undefined => [...open.values()][0]?.reply;
-
-  function requestOf(message: Message): OpenRequest | undefined {
+  private requestOf(message: Message): OpenRequest | undefined {
     const { progressToken, ...params } = paramsOf(message);
-    if (message.relatedTo !== undefined) return open.get(message.relatedTo);
+    if (message.relatedTo !== undefined) return this.open.get(message.relatedTo);
     const subscription = objectIn(params, '_meta')[META_SUBSCRIPTION];
-    if (subscription !== undefined) return open.get(subscription as RequestId);
+    if (subscription !== undefined) return this.open.get(subscription as RequestId);
     if (methodOf(message) !== 'notifications/progress') return undefined;
-    return isStateless
-      ? open.get(progressToken as RequestId)
-      : [...open.values()].find((one) => isDeepStrictEqual(one.progressToken, progressToken));
+    return this.isStateless
+      ? this.open.get(progressToken as RequestId)
+      : [...this.open.values()].find((one) => isDeepStrictEqual(one.progressToken, progressToken));
   }
 
-  function restore(message: Message, { id, progressToken }: OpenRequest): Message {
-    if (!isStateless) return message;
+  private restore(message: Message, { id, progressToken }: OpenRequest): Message {
+    if (!this.isStateless) return message;
     const { json } = message;
     if (isResponse(message)) {
       const result = objectIn(json, 'result');
@@ -125,31 +154,6 @@ export function openHostSession(isStateless: boolean): HostSession {
     const isProgress = methodOf(message) === 'notifications/progress';
     return makeMessage({ ...json, params: isProgress ? { ...params, progressToken } : params });
   }
-
-  return {
-    receive,
-    send,
-    listen: (res) => {
-      general?.end();
-      const stream = openReply(res);
-      general = stream;
-      stream.open();
-      res.on('close', () => (general = general === stream ? null : general));
-      for (const message of waiting.splice(0)) void stream.event(message);
-    },
-    read: async (given) => {
-      receiver = given;
-      started.emit('ready');
-      await ended;
-    },
-    close: () => {
-      for (const { reply } of open.values()) reply.end();
-      open.clear();
-      general?.end();
-      closing.abort();
-      return Promise.resolve();
-    },
-  };
 }
 
 function renumber(message: Message, id: RequestId, progressToken: unknown): Message {

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { isBearer, UsageError } from '../config.js';
-import { openHostSession, type HostSession } from './host-session.js';
+import { HostSession } from './host-session.js';
 import { decode, nameIn } from './http-headers.js';
 import {
   type Connection,
@@ -125,7 +125,7 @@ export async function listenForHosts({ port, token, serve }: HostListenerOptions
   }
 
   function start(isStateless: boolean, onEnd: () => void): HostSession {
-    const session = openHostSession(isStateless);
+    const session = new HostSession(isStateless);
     void serve(session).finally(async () => {
       onEnd();
       await session.close();

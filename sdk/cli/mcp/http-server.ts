@@ -31,60 +31,84 @@ const BODY_MAX_MIB = 64;
  * up to 2025-11-25, and stateless since 2026-07-28. Follows no redirects, so the token stays with the
  * server.
  */
-export function connectHttp(url: URL, token: string | undefined): Connection {
-  const closing = new AbortController();
-  const open = new Map<RequestId, AbortController>();
-  const parameters = openParameterHeaders();
-  const ended = once(closing.signal, 'abort');
-  let receiver: Receiver | undefined;
-  let session: { id?: string; version?: string } = {};
+export class HttpServer implements Connection {
+  private readonly closing = new AbortController();
+  private readonly open = new Map<RequestId, AbortController>();
+  private readonly parameters = openParameterHeaders();
+  private readonly ended = once(this.closing.signal, 'abort');
+  private receiver: Receiver | undefined;
+  private session: { id?: string; version?: string } = {};
 
-  async function send(message: Message): Promise<void> {
+  constructor(
+    private readonly url: URL,
+    private readonly token: string | undefined,
+  ) {}
+
+  readonly send = async (message: Message): Promise<void> => {
     const id = idOf(message);
     const method = methodOf(message);
     if (method === undefined || id === undefined || id === null) {
       const { requestId } = paramsOf(message);
-      const stream = open.get(requestId as RequestId);
+      const stream = this.open.get(requestId as RequestId);
       // A stateless request is cancelled by closing its stream.
       if (method === 'notifications/cancelled' && stream !== undefined) return stream.abort();
-      await notify(message);
-      if (method === 'notifications/initialized') void listen();
+      await this.notify(message);
+      if (method === 'notifications/initialized') void this.listen();
       return;
     }
     // Not awaited: other messages do not wait for the response.
-    void call(id, message);
+    void this.call(id, message);
+  };
+
+  async read(receiver: Receiver): Promise<void> {
+    this.receiver = receiver;
+    await this.ended;
   }
 
-  async function notify(message: Message): Promise<void> {
+  async close(): Promise<void> {
+    if (this.closing.signal.aborted) return;
+    const goodbye =
+      this.session.id === undefined
+        ? null
+        : this.exchange('DELETE', {}, undefined, AbortSignal.timeout(1_000));
+    await goodbye?.then((response) => response.resume()).catch(() => undefined);
+    this.closing.abort();
+  }
+
+  private async notify(message: Message): Promise<void> {
     try {
-      const response = await post(message, closing.signal);
+      const response = await this.post(message, this.closing.signal);
       response.resume();
       if (response.statusCode! >= 400) throw new Error(`status ${String(response.statusCode)}`);
     } catch (error) {
-      await receiver?.garbage(`it rejected ${methodOf(message) ?? 'a response'}: ${textOf(error)}`);
+      await this.receiver?.garbage(
+        `it rejected ${methodOf(message) ?? 'a response'}: ${textOf(error)}`,
+      );
     }
   }
 
   /** Sends a request. Always ends with a response, except after a cancellation. */
-  async function call(id: RequestId, message: Message): Promise<void> {
+  private async call(id: RequestId, message: Message): Promise<void> {
     const stop = new AbortController();
     const isStateless = versionIn(message) !== undefined;
-    if (isStateless) open.set(id, stop);
-    const signal = AbortSignal.any([stop.signal, closing.signal]);
+    if (isStateless) this.open.set(id, stop);
+    const signal = AbortSignal.any([stop.signal, this.closing.signal]);
     try {
-      if (methodOf(message) === 'initialize') session = {};
-      const response = await post(message, signal);
-      await readResponse(id, message, response, signal);
+      if (methodOf(message) === 'initialize') this.session = {};
+      const response = await this.post(message, signal);
+      await this.readResponse(id, message, response, signal);
     } catch (error) {
       if (!signal.aborted) {
-        await receiver?.message(errorResponse(id, ERROR.internal, `MCP server: ${textOf(error)}`));
+        await this.receiver?.message(
+          errorResponse(id, ERROR.internal, `MCP server: ${textOf(error)}`),
+        );
       }
     } finally {
-      open.delete(id);
+      this.open.delete(id);
     }
   }
 
-  async function readResponse(
+  private async readResponse(
     id: RequestId,
     request: Message,
     response: IncomingMessage,
@@ -93,115 +117,112 @@ export function connectHttp(url: URL, token: string | undefined): Connection {
     const status = response.statusCode ?? 0;
     const type = response.headers['content-type'] ?? '';
     if (/^text\/event-stream\b/i.test(type) && status === 200) {
-      let isAnswered = false;
-      const deliver = async (data: string): Promise<void> => {
-        const message = { ...readMessage(utf8(data)), relatedTo: id };
-        if (isResponse(message)) {
-          if (message.json['id'] !== id)
-            throw new Error('the response has the id of another request');
-          isAnswered = true;
-          note(request, message, response);
-        }
-        await receiver?.message(message);
-      };
-      await follow(response, deliver, () => isAnswered, signal);
-      if (!isAnswered) throw new Error('the response stream ended early');
-      return;
+      return this.readResponseStream(id, request, response, signal);
     }
     const body = await readBody(response, 'response', BODY_MAX_MIB);
     // Errors of the protocol have a status of 400 or above, and a JSON-RPC error as body.
     if (/^application\/json\b/i.test(type)) {
       const message = { ...readMessage(body), relatedTo: id };
-      note(request, message, response);
-      if (isResponse(message) && message.json['id'] === id) return receiver?.message(message);
+      this.note(request, message, response);
+      if (isResponse(message) && message.json['id'] === id) return this.receiver?.message(message);
     }
-    if (status === 404 && session.id !== undefined) {
-      closing.abort();
+    if (status === 404 && this.session.id !== undefined) {
+      this.closing.abort();
       throw new Error('the session expired');
     }
     if (status === 401) throw new Error('it requires a token: set SVC_MCP_SERVER_TOKEN');
     throw new Error(`unexpected response with status ${String(status)} and type ${type}`);
   }
 
-  /** Reads a stream of events, and resumes it where revisions up to 2025-11-25 allow that. */
-  async function follow(
+  private async readResponseStream(
+    id: RequestId,
+    request: Message,
     response: IncomingMessage,
-    deliver: (data: string) => Promise<void>,
-    isDone: () => boolean,
     signal: AbortSignal,
   ): Promise<void> {
+    for await (const data of this.events(response, signal)) {
+      const message = { ...readMessage(utf8(data)), relatedTo: id };
+      const isAnswer = isResponse(message);
+      if (isAnswer && message.json['id'] !== id) {
+        throw new Error('the response has the id of another request');
+      }
+      if (isAnswer) this.note(request, message, response);
+      await this.receiver?.message(message);
+      if (isAnswer) return;
+    }
+    throw new Error('the response stream ended early');
+  }
+
+  /** The data of a stream of events, which is resumed where revisions up to 2025-11-25 allow that. */
+  private async *events(response: IncomingMessage, signal: AbortSignal): AsyncGenerator<string> {
     const place: { id?: string; retryMs?: number } = {};
     let stream: IncomingMessage | null = response;
     for (let attempts = 0; attempts < RECONNECTS_MAX; attempts++) {
-      if (stream !== null) {
-        for await (const event of readEvents(stream)) {
-          if (event.id !== undefined) [place.id, attempts] = [event.id, 0];
-          if (event.retryMs !== undefined) place.retryMs = event.retryMs;
-          if (event.data !== '') await deliver(event.data);
-          if (isDone()) return void stream.destroy();
-        }
+      for await (const event of stream === null ? [] : readEvents(stream)) {
+        if (event.id !== undefined) [place.id, attempts] = [event.id, 0];
+        if (event.retryMs !== undefined) place.retryMs = event.retryMs;
+        if (event.data !== '') yield event.data;
       }
       if (place.id === undefined || signal.aborted) return;
       await sleep(place.retryMs ?? RECONNECT_MS, undefined, { signal });
-      const headers = { 'Last-Event-ID': place.id };
-      stream = await get(headers, signal).catch(() => null);
+      stream = await this.get({ 'Last-Event-ID': place.id }, signal).catch(() => null);
     }
   }
 
-  /** The stream of messages that belong to no request. Servers may have none (405). */
-  async function listen(): Promise<void> {
-    const deliver = async (data: string): Promise<void> => {
-      const message = readMessage(utf8(data));
-      // A response belongs to the stream of its request.
-      if (!isResponse(message)) await receiver?.message(message);
-    };
-    for (let attempts = 0; attempts < RECONNECTS_MAX && !closing.signal.aborted; attempts++) {
+  /** Reads the stream of messages that belong to no request. Servers may have none (405). */
+  private async listen(): Promise<void> {
+    const { signal } = this.closing;
+    for (let attempts = 0; attempts < RECONNECTS_MAX && !signal.aborted; attempts++) {
       try {
-        const response = await get({}, closing.signal);
+        const response = await this.get({}, signal);
         if (response === null) return;
-        await follow(response, deliver, () => false, closing.signal);
+        for await (const data of this.events(response, signal)) {
+          const message = readMessage(utf8(data));
+          // A response belongs to the stream of its request.
+          if (!isResponse(message)) await this.receiver?.message(message);
+        }
         attempts = 0;
       } catch {
         // The next attempt may succeed; if the server is gone, requests report it.
       }
-      await sleep(RECONNECT_MS, undefined, { signal: closing.signal }).catch(() => undefined);
+      await sleep(RECONNECT_MS, undefined, { signal }).catch(() => undefined);
     }
   }
 
-  async function get(
+  private async get(
     headers: Record<string, string>,
     signal: AbortSignal,
   ): Promise<IncomingMessage | null> {
     const accept = { Accept: 'text/event-stream', ...headers };
-    const response = await exchange('GET', accept, undefined, signal);
+    const response = await this.exchange('GET', accept, undefined, signal);
     if (response.statusCode === 200) return response;
     response.resume();
     return null;
   }
 
-  function post(message: Message, signal: AbortSignal): Promise<IncomingMessage> {
+  private post(message: Message, signal: AbortSignal): Promise<IncomingMessage> {
     const headers = {
       'Content-Type': 'application/json',
       Accept: 'application/json, text/event-stream',
-      ...parameters.of(message),
+      ...this.parameters.of(message),
     };
-    return exchange('POST', headers, message.text, signal);
+    return this.exchange('POST', headers, message.text, signal);
   }
 
-  async function exchange(
+  private async exchange(
     method: string,
     headers: Record<string, string>,
     body: string | undefined,
     signal: AbortSignal,
   ): Promise<IncomingMessage> {
     const all = {
-      ...(token !== undefined && { Authorization: `Bearer ${token}` }),
-      ...(session.id !== undefined && { 'Mcp-Session-Id': session.id }),
-      ...(session.version !== undefined && { 'MCP-Protocol-Version': session.version }),
+      ...(this.token !== undefined && { Authorization: `Bearer ${this.token}` }),
+      ...(this.session.id !== undefined && { 'Mcp-Session-Id': this.session.id }),
+      ...(this.session.version !== undefined && { 'MCP-Protocol-Version': this.session.version }),
       ...headers,
     };
-    const start = url.protocol === 'https:' ? httpsRequest : httpRequest;
-    const sent = start(url, { method, headers: all, signal });
+    const start = this.url.protocol === 'https:' ? httpsRequest : httpRequest;
+    const sent = start(this.url, { method, headers: all, signal });
     sent.end(body);
     const [response] = (await once(sent, 'response')) as [IncomingMessage];
     // The code that reads a broken stream reports the error.
@@ -211,35 +232,18 @@ export function connectHttp(url: URL, token: string | undefined): Connection {
   }
 
   /** Keeps session, version and tool headers for later requests. */
-  function note(request: Message, { json }: Message, { headers }: IncomingMessage): void {
+  private note(request: Message, { json }: Message, { headers }: IncomingMessage): void {
     const { result } = json;
     if (!isObject(result)) return;
-    if (methodOf(request) === 'tools/list') parameters.note(result);
+    if (methodOf(request) === 'tools/list') this.parameters.note(result);
     if (methodOf(request) !== 'initialize') return;
     const id = headers['mcp-session-id'];
     const version = result['protocolVersion'];
-    session = {
+    this.session = {
       ...(typeof id === 'string' && { id }),
       ...(typeof version === 'string' && { version }),
     };
   }
-
-  return {
-    send,
-    read: async (given) => {
-      receiver = given;
-      await ended;
-    },
-    close: async () => {
-      if (closing.signal.aborted) return;
-      const goodbye =
-        session.id === undefined
-          ? null
-          : exchange('DELETE', {}, undefined, AbortSignal.timeout(1_000));
-      await goodbye?.then((response) => response.resume()).catch(() => undefined);
-      closing.abort();
-    },
-  };
 }
 
 const textOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

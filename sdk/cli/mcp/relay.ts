@@ -72,51 +72,84 @@ export interface RelayOptions {
  * Passes messages between a host and a server. Every `tools/call` waits for its admission; all other
  * messages pass at once. A response of the server passes once, and only if the server got the request.
  */
-export function openRelay(options: RelayOptions) {
-  const { gate, mapping, run: numbers, toHost, toServer, howToApprove, log } = options;
-  const pending = new Map<string, Pending>();
-  const tools = openToolList();
-  const tasks = openTasks(outcomeIn);
+export class Relay {
+  private readonly pending = new Map<string, Pending>();
+  private readonly tools = openToolList();
+  private readonly tasks = openTasks(outcomeIn);
 
-  async function fromHost(message: Message): Promise<void> {
-    const [id, method] = [idOf(message), methodOf(message)];
-    if (!isValid(message)) return reject(null, ERROR.invalidRequest, INVALID);
-    if (method === undefined || id === null) return toServer(message);
-    if (id === undefined) return fromHostNotification(method, message);
-    const key = keyOf(id);
-    // Rejects without the id, because a response with this id would end the open request.
-    if (pending.has(key)) return reject(null, ERROR.invalidRequest, `the id ${key} is in use`);
-    if (pending.size >= PENDING_MAX) {
-      return reject(id, ERROR.internal, 'too many requests without a response');
+  readonly host: Receiver = {
+    message: (message) => this.fromHost(message),
+    garbage: (reason) => this.reject(null, ERROR.parse, reason),
+  };
+  readonly server: Receiver = {
+    message: (message) => this.fromServer(message),
+    garbage: (reason) =>
+      Promise.resolve(this.options.log(`dropped output of the server: ${reason}`)),
+  };
+
+  constructor(private readonly options: RelayOptions) {}
+
+  /** Called when the host has ended: calls that wait for their admission do not run. */
+  stopAdmitting(): void {
+    for (const found of this.pending.values()) {
+      if ('stop' in found && found.settle === undefined) found.stop.abort();
     }
-    if (method === 'tools/call') return callTool(id, message);
-    pending.set(key, { id, method, params: paramsOf(message) });
-    return toServer(message);
   }
 
-  async function fromHostNotification(method: string, message: Message): Promise<void> {
+  /** Called when the server has ended: answers every open request with an error. */
+  async close(): Promise<void> {
+    for (const found of this.pending.values()) {
+      if ('method' in found) await this.reject(found.id, ERROR.internal, 'the MCP server ended');
+      else if (found.settle !== undefined) found.settle(null);
+      else if (!found.stop.signal.aborted) {
+        found.stop.abort();
+        await this.reject(found.id, ERROR.internal, 'the MCP server ended');
+      }
+      if ('stop' in found) await found.done;
+    }
+    this.tasks.close();
+  }
+
+  private async fromHost(message: Message): Promise<void> {
+    const [id, method] = [idOf(message), methodOf(message)];
+    if (!isValid(message)) return this.reject(null, ERROR.invalidRequest, INVALID);
+    if (method === undefined || id === null) return this.options.toServer(message);
+    if (id === undefined) return this.fromHostNotification(method, message);
+    const key = keyOf(id);
+    // Rejects without the id, because a response with this id would end the open request.
+    if (this.pending.has(key))
+      return this.reject(null, ERROR.invalidRequest, `the id ${key} is in use`);
+    if (this.pending.size >= PENDING_MAX) {
+      return this.reject(id, ERROR.internal, 'too many requests without a response');
+    }
+    if (method === 'tools/call') return this.callTool(id, message);
+    this.pending.set(key, { id, method, params: paramsOf(message) });
+    return this.options.toServer(message);
+  }
+
+  private async fromHostNotification(method: string, message: Message): Promise<void> {
     // Drops a call without an id: a server could run it, but no answer could be sent.
-    if (method === 'tools/call') return log('dropped a tools/call without an id');
-    const found = pending.get(keyOf(paramsOf(message)['requestId']));
+    if (method === 'tools/call') return this.options.log('dropped a tools/call without an id');
+    const found = this.pending.get(keyOf(paramsOf(message)['requestId']));
     if (method === 'notifications/cancelled' && found !== undefined && 'stop' in found) {
       found.stop.abort();
       // The server did not get the cancelled request.
       if (found.settle === undefined) return;
       setTimeout(found.settle, CANCEL_GRACE_MS, null);
     } else if (method === 'notifications/cancelled' && found !== undefined) {
-      setTimeout(forget, CANCEL_GRACE_MS, found).unref();
+      setTimeout(() => this.forget(found), CANCEL_GRACE_MS).unref();
     }
-    return toServer(message);
+    return this.options.toServer(message);
   }
 
   /** A server need not respond to a cancelled request, so the request would stay pending. */
-  function forget(request: Pending): void {
+  private forget(request: Pending): void {
     const key = keyOf(request.id);
-    if (pending.get(key) === request) pending.delete(key);
+    if (this.pending.get(key) === request) this.pending.delete(key);
   }
 
   /** Starts a call, so that other messages do not wait for its admission. */
-  async function callTool(id: RequestId, message: Message): Promise<void> {
+  private async callTool(id: RequestId, message: Message): Promise<void> {
     const params = paramsOf(message);
     const { name, arguments: args = {} } = params;
     const isClear = message.isStrict && !hasOtherCase(params, ['name', 'arguments']);
@@ -124,16 +157,17 @@ export function openRelay(options: RelayOptions) {
       const why = isClear
         ? 'tools/call needs a name, and arguments that are an object'
         : 'two JSON parsers could read this call differently';
-      return reject(id, ERROR.invalidParams, why);
+      return this.reject(id, ERROR.invalidParams, why);
     }
-    if (!tools.mayHave(name)) return reject(id, ERROR.invalidParams, `Unknown tool: ${name}`);
+    if (!this.tools.mayHave(name))
+      return this.reject(id, ERROR.invalidParams, `Unknown tool: ${name}`);
     const call: ToolCall = { id, stop: new AbortController() };
-    pending.set(keyOf(id), call);
-    call.done = guard(call, name, args, message);
+    this.pending.set(keyOf(id), call);
+    call.done = this.guard(call, name, args, message);
   }
 
   /** Never rejects. */
-  async function guard(
+  private async guard(
     call: ToolCall,
     tool: string,
     args: JsonObject,
@@ -142,8 +176,8 @@ export function openRelay(options: RelayOptions) {
     const { id, stop } = call;
     const { signal } = stop;
     const params = paramsOf(message);
-    const progress = openProgress(id, objectIn(params, '_meta')['progressToken']);
-    const { hashed, ...described } = describe(mapping, tool, args);
+    const progress = this.openProgress(id, objectIn(params, '_meta')['progressToken']);
+    const { hashed, ...described } = describe(this.options.mapping, tool, args);
     const rounded = keptNumberIn(args);
     const gated: GatedCall = {
       tool,
@@ -152,7 +186,7 @@ export function openRelay(options: RelayOptions) {
         return hashed;
       },
       ...described,
-      run: numbers,
+      run: this.options.run,
       // The trace of the host (SEP-414). A malformed trace is ignored, as W3C Trace Context requires.
       traceparent: traceparentSchema.safeParse(objectIn(params, '_meta')['traceparent']).data,
       continues: params['inputResponses'] !== undefined || params['requestState'] !== undefined,
@@ -163,38 +197,45 @@ export function openRelay(options: RelayOptions) {
     const run = (admission: Admission | null): Promise<Message> => {
       proof = admission;
       progress.stop();
-      return new Promise((resolve, noResponse) => {
-        call.settle = (response) => {
-          if (response === null) noResponse(new Error('the MCP server ended'));
-          else resolve(response);
-        };
-        void toServer(message);
-      });
+      return this.runCall(call, message);
     };
     try {
-      const endOf = (response: Message) => outcomeIn(response) ?? tasks.begin(response);
-      const response = await gate.guard(gated, run, endOf);
-      if (!signal.aborted) await toHost(withProofIn(response, proof));
+      const endOf = (response: Message) => outcomeIn(response) ?? this.tasks.begin(response);
+      const response = await this.options.gate.guard(gated, run, endOf);
+      if (!signal.aborted) await this.options.toHost(withProofIn(response, proof));
     } catch (error) {
-      if (!signal.aborted) await toHost(rejectionOf(id, message, error));
+      if (!signal.aborted) await this.options.toHost(rejectionOf(id, message, error));
     } finally {
       progress.stop();
-      pending.delete(keyOf(id));
+      this.pending.delete(keyOf(id));
     }
   }
 
+  /** Resolves with the response of the server. */
+  private runCall(call: ToolCall, message: Message): Promise<Message> {
+    return new Promise((resolve, noResponse) => {
+      call.settle = (response) => {
+        if (response === null) noResponse(new Error('the MCP server ended'));
+        else resolve(response);
+      };
+      void this.options.toServer(message);
+    });
+  }
+
   /** Reports a pending approval under the token of the request. */
-  function openProgress(id: RequestId, progressToken: unknown) {
+  private openProgress(id: RequestId, progressToken: unknown) {
     let timer: NodeJS.Timeout | undefined;
     let sent = 0;
     const start = ({ proofId }: PendingApproval): void => {
-      const text = `Waiting for an approval: ${howToApprove(proofId)}`;
-      log(text);
+      const text = `Waiting for an approval: ${this.options.howToApprove(proofId)}`;
+      this.options.log(text);
       if (progressToken === undefined) return;
       const report = (): void => {
         // The values are tiny, because progress must increase when the server later reports its own values.
         const params = { progressToken, progress: ++sent / 1e6, message: text };
-        void toHost(makeMessage({ jsonrpc: '2.0', method: 'notifications/progress', params }, id));
+        void this.options.toHost(
+          makeMessage({ jsonrpc: '2.0', method: 'notifications/progress', params }, id),
+        );
       };
       report();
       timer = setInterval(report, PROGRESS_MS);
@@ -202,62 +243,34 @@ export function openRelay(options: RelayOptions) {
     return { start, stop: () => clearInterval(timer) };
   }
 
-  async function fromServer(message: Message): Promise<void> {
+  private async fromServer(message: Message): Promise<void> {
     if (!isResponse(message)) {
       const method = methodOf(message);
-      if (method === 'notifications/tools/list_changed') tools.forget();
-      else if (method?.startsWith('notifications/tasks')) tasks.read(paramsOf(message), message);
-      return toHost(message);
+      if (method === 'notifications/tools/list_changed') this.tools.forget();
+      else if (method?.startsWith('notifications/tasks'))
+        this.tasks.read(paramsOf(message), message);
+      return this.options.toHost(message);
     }
     const key = keyOf(message.json['id']);
-    const found = pending.get(key);
+    const found = this.pending.get(key);
     if (found !== undefined && 'method' in found) {
-      pending.delete(key);
-      if (found.method === 'tools/list') tools.note(found.params, objectIn(message.json, 'result'));
-      else tasks.response(found.method, found.params, message);
-      return toHost(message);
+      this.pending.delete(key);
+      if (found.method === 'tools/list')
+        this.tools.note(found.params, objectIn(message.json, 'result'));
+      else this.tasks.response(found.method, found.params, message);
+      return this.options.toHost(message);
     }
     if (found?.settle === undefined) {
-      return log('dropped a response of the server: no open request has its id');
+      return this.options.log('dropped a response of the server: no open request has its id');
     }
     found.settle(message);
     // Waits for the host, so that messages keep their order and a slow host slows the server.
     return found.done;
   }
 
-  function reject(id: RequestId | null, code: number, text: string): Promise<void> {
-    return toHost(errorResponse(id, code, text));
+  private reject(id: RequestId | null, code: number, text: string): Promise<void> {
+    return this.options.toHost(errorResponse(id, code, text));
   }
-
-  return {
-    host: {
-      message: fromHost,
-      garbage: (reason: string) => reject(null, ERROR.parse, reason),
-    } satisfies Receiver,
-    server: {
-      message: fromServer,
-      garbage: (reason: string) => Promise.resolve(log(`dropped output of the server: ${reason}`)),
-    } satisfies Receiver,
-    /** Called when the host has ended: calls that wait for their admission do not run. */
-    stopAdmitting: (): void => {
-      for (const found of pending.values()) {
-        if ('stop' in found && found.settle === undefined) found.stop.abort();
-      }
-    },
-    /** Called when the server has ended: answers every open request with an error. */
-    close: async (): Promise<void> => {
-      for (const found of pending.values()) {
-        if ('method' in found) await reject(found.id, ERROR.internal, 'the MCP server ended');
-        else if (found.settle !== undefined) found.settle(null);
-        else if (!found.stop.signal.aborted) {
-          found.stop.abort();
-          await reject(found.id, ERROR.internal, 'the MCP server ended');
-        }
-        if ('stop' in found) await found.done;
-      }
-      tasks.close();
-    },
-  };
 }
 
 /** The error for a number that JSON parsers round: the hash could cover another value than the tool reads. */

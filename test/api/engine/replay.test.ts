@@ -9,7 +9,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { connect } from '#runtime/postgres/connect';
 import { packageRoot } from '#runtime/process/files';
 import { manifestOf } from '#policy/policy-set';
-import { readPinnedIntake } from '#sql/admissions/pinned-intake';
+import { readPinnedIntake } from '#sql/proofs/rebuild-aep';
 import { readPolicySet, storePolicySet, type PolicyFiles } from '#sql/admissions/policies';
 import { admissionEnvelope, agentItem, outcomeEnvelope } from '../../fixtures/agent.js';
 import { alterations } from '../../fixtures/altered.js';

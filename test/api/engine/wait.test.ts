@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { createOutcomeWaiter, type OutcomeWaiter } from '#api/engine/admission/wait';
+import { OutcomeWaiter } from '#api/engine/admission/wait';
 import { logger } from '#runtime/process/log';
 import type { Outcome } from '#sql/admissions/outcomes';
 
@@ -21,7 +21,7 @@ function registry(options: { firstPollMs?: number } = {}) {
   const settled = new Map<string, Outcome>();
   const questions: string[][] = [];
   let fails = false;
-  const waiting: OutcomeWaiter = createOutcomeWaiter({
+  const waiting: OutcomeWaiter = new OutcomeWaiter({
     readOutcomes: (admissions) => {
       const ids = admissions.map(({ id }) => id);
       questions.push(ids);
@@ -41,7 +41,7 @@ const after = (ms: number): Promise<void> => new Promise((resolve) => setTimeout
 
 afterEach(() => void vi.useRealTimers());
 
-describe('createOutcomeWaiter', () => {
+describe('OutcomeWaiter', () => {
   it('queries the registry when woken, and trusts only the registry', async () => {
     const { settled, questions, waiting } = registry({ firstPollMs: 10_000 });
     const answer = waiting.wait(own('a'), { timeoutMs: 5_000 });

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { lookupAt } from '#api/public/lookup/routes';
 import { hashHex } from '#protocol/hash';
 import { answerFromEvidence } from '#protocol/evidence/answer';
-import { verifyEvidence } from '#protocol/evidence/verify';
+import { proveState } from '#protocol/evidence/verify';
 import { readLog } from '#protocol/offline/trust';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { callAt, postLookup } from '../../fixtures/public-call.js';
@@ -27,7 +27,7 @@ it('evidence > proves the answer of every lookup, in every status, found or not'
     const { status, text } = await evidenceOf(identifier);
     expect(status).toBe(200);
     const now = snapshot.clock.now();
-    const proved = verifyEvidence(crypto, text, { identifier, log, now });
+    const proved = proveState(crypto, text, { identifier, log, now });
     expect(proved.outdated).toBeNull();
     const { route } = lookupAt(jsonUrl)!;
     const { response } = answerFromEvidence(nativeSha256, proved, route);
