@@ -253,7 +253,7 @@ export async function listen(
     server,
     limits,
     (socket) => closingOrder(socket, exchanges.get(socket), waiting.count(socket)),
-    waiting.unread,
+    (socket) => waiting.unread(socket),
   );
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     const isLate = error.code === 'ERR_HTTP_REQUEST_TIMEOUT';
