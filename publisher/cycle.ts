@@ -59,6 +59,8 @@ export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
   const stored = ctx.leadership.isLeading ? null : await requireKnownSigners(ctx);
   if (!(await ctx.leadership.take())) {
     await requireUsableKey(ctx, stored);
+    // The leader writes and removes files meanwhile.
+    ctx.janitor.scanAgain();
     return { outcome: 'standby' };
   }
   try {

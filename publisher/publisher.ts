@@ -35,6 +35,8 @@ export interface PublisherContext extends PublisherSettings {
   step?: WriteStep;
   /** For tests: leaves processed at once, a multiple of 256. */
   chunkLeaves?: number;
+  /** For tests: see `reduce`. */
+  mostLeaves?: number;
 }
 
 export type Publisher = ReturnType<typeof createPublisher>;

@@ -52,13 +52,16 @@ export async function advance(
       const first = log.size - (log.size % TILE_WIDTH);
       const entries = await tree.entries(first, Math.min(stop, first + ctx.chunkLeaves));
       ctx.progress();
-      const reduced = await reduce(contextOf(ctx), log, entries.slice(log.size - first), {
-        values: (keys) => ctx.maps.findAll(map, keys),
-        entries: (from, to) => tree.entries(from, to),
-        rootAt: (size) => tree.rootAt(size),
-      });
+      const reader = {
+        values: (keys: readonly Uint8Array[]) => ctx.maps.findAll(map, keys),
+        entries: (from: number, to: number) => tree.entries(from, to),
+        rootAt: (size: number) => tree.rootAt(size),
+      };
+      const next = entries.slice(log.size - first);
+      const reduced = await reduce(contextOf(ctx), log, next, reader, ctx.mostLeaves);
       ctx.progress();
-      if (reduced.state.size === first + entries.length) await on.entries(first, entries);
+      // Also when `reduce` stopped early: the next chunk begins at the tile of the new size.
+      await on.entries(first, entries.slice(0, reduced.state.size - first));
       changes += reduced.changes.length;
       state = { ...state, log: reduced.state, map: await ctx.maps.update(map, reduced.changes) };
       ctx.progress();

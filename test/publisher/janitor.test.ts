@@ -99,6 +99,21 @@ describe('janitor', () => {
     expect(existsSync(at('tile/1/000.p/1'))).toBe(true);
   });
 
+  it('removes partial tiles that another publisher wrote while this publisher was the standby', async () => {
+    const [publisher, other] = [snapshot.publisher(), snapshot.publisher()];
+    await publishProofs(publisher, 100);
+    await publisher.close();
+    await publishProofs(other, 10);
+    expect(await publisher.runCycle()).toEqual({ outcome: 'standby' });
+    await other.close();
+    expect(readdirSync(at('tile/0/000.p'))).toHaveLength(2);
+    await publishProofs(publisher, 300);
+    await publishAfter(publisher, ...Array<number>(12).fill(6));
+    expect(existsSync(at('tile/0/000'))).toBe(true);
+    expect(existsSync(at('tile/0/000.p'))).toBe(false);
+    expect(existsSync(at('tile/entries/000.p'))).toBe(false);
+  });
+
   it('lists the tiles once, and reports progress for each listed file', async () => {
     const store = new DirectoryStore(snapshot.directory);
     const list = vi.spyOn(store, 'list');
