@@ -62,7 +62,6 @@ const BATCHES = 3;
 /** Maximum number of items per chunk and per job; large, because each chunk costs a dozen statements and a commit. */
 export const CHUNK_ITEMS = 1_000;
 const ROWS_PER_STATEMENT = 1_000;
-const MAX_ATTEMPTS = 20;
 
 class BatchRejected extends Error {
   constructor(readonly outcome: BatchOutcome) {
@@ -95,7 +94,10 @@ export async function acceptBatch(
   }
 }
 
-/** Without this lock, an erasure would not see the hash of a concurrent batch that repeats the erased admission. */
+/**
+ * Without this lock, an erasure would not see the hash of a concurrent batch that repeats the erased admission,
+ * and could delete the hash of the batch that `insertBatch` then reads.
+ */
 async function excludeErasures(tx: Transaction): Promise<void> {
   await tx`lock table svc.idempotency_key in row exclusive mode`;
 }
@@ -139,7 +141,6 @@ async function insertBatch(
   batch: NewBatch,
   at: Date,
   itemsHash = batch.itemsHash,
-  attempt = 1,
 ): Promise<string | null> {
   const inserted = await tx`
     insert into svc.batch (batch_id, tenant_no, key_no, items_hash, total, request_id, accepted_at)
@@ -151,12 +152,7 @@ async function insertBatch(
     select batch_id as id, refused, invalid, completed_at is not null as "isDone"
     from svc.batch join svc.batch_progress using (batch_id)
     where batch.tenant_no = ${batch.tenantNo} and items_hash = ${itemsHash}`;
-  if (first === undefined) {
-    if (attempt === MAX_ATTEMPTS) throw new Error('a conflicting batch was not found');
-    // An erasure released the deduplication key meanwhile.
-    return insertBatch(tx, batch, at, itemsHash, attempt + 1);
-  }
-  const { id, invalid, isDone, refused } = first;
+  const { id, invalid, isDone, refused } = first!;
   const canDiffer = refused > 0 || (invalid > 0 && (await wereInvalid(tx, id, batch.problems)));
   if (!isDone || !canDiffer) return batchIdOf(id);
   return insertBatch(tx, batch, at, nativeSha256(concat(itemsHash, fromHex(fromUuid(id)))));

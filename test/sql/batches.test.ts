@@ -13,7 +13,6 @@ import {
 } from '#sql/batches/chunks';
 import { claimPending, loadChunks } from '#sql/admissions/pending';
 import { acceptIntake } from '#sql/admissions/intake';
-import { connect } from '#runtime/postgres/connect';
 import { asTenants, transaction } from '#sql/db/transaction';
 import { admissionsFrom } from '#sql/fsck/admissions';
 import { processAdmissions, processChunks } from '#workers/admit/process';
@@ -25,8 +24,6 @@ import {
 } from '../fixtures/batch-items.js';
 import { beforeRow } from '../fixtures/database.js';
 import { workBatches } from '../fixtures/engine.js';
-import { eraseProof } from '../fixtures/erase.js';
-import { TcpProxy } from '../fixtures/tcp-proxy.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('file');
@@ -92,29 +89,6 @@ describe('acceptBatch', () => {
     expect(await counts()).toEqual(before);
     await remove();
     expect(await acceptAll()).toMatchObject({ outcome: 'accepted' });
-  });
-
-  it('stores a new batch when an erasure releases the deduplication key of an equal batch meanwhile', async () => {
-    const itemsHash = randomBytes(32);
-    const [item] = items(1);
-    const first = await accepted([item!], { itemsHash });
-    await workBatches(registry);
-    const proxy = await TcpProxy.open(db.url, 'postgres');
-    const engine = connect(proxy.urlFor(db.urlFor('svc_engine')), { application: 'test' });
-    const conflicted = proxy.set({
-      matches: (sql) => /^\s*insert into svc.batch /.test(sql),
-      breaks: 'answered',
-      then: () => proxy.stall(true),
-    });
-    const through = Object.create(registry, { engine: { value: engine } }) as typeof registry;
-    const again = storeBatch(through, items(1), { itemsHash });
-    await conflicted;
-    await eraseProof(db, item!.proofId);
-    proxy.stall(false);
-    expect(await again).toMatchObject({ outcome: 'accepted' });
-    expect(await again).not.toMatchObject({ batchId: first });
-    await engine.end();
-    await proxy.close();
   });
 
   it('does not deadlock when concurrent batches contain equal items in different orders', async () => {

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { keyStatesOf } from '#api/engine/proofs/stored-proof';
+import { toBase64Url, utf8 } from '#protocol/bytes';
 import { entryBytes } from '#protocol/entries';
 import { nativeSha256, type SigningKey } from '#runtime/crypto/node';
 import { newBulkSigningKey } from '#runtime/crypto/sodium';
@@ -269,7 +270,7 @@ describe('svc.append_delegation', () => {
         (one: Entry) => ({
           ...one,
           public_key: 'AA',
-          key_id: idOf({ publicKey: Uint8Array.of(0) }),
+          key_id: toBase64Url(nativeSha256(utf8('{"crv":"Ed25519","kty":"OKP","x":"AA"}'))),
         }),
         /malformed/,
       ],
