@@ -48,7 +48,7 @@ export function groupAdmissions({ groupsAtOnce, idsAtOnce, process }: GroupOptio
       known.delete(id);
       failedOnce.delete(id);
     }
-    for (const id of left ?? []) wait(id, group.get(id)!);
+    waitFirst(left ?? [], group);
     if (again.length === 0) return;
     for (const id of again) failedOnce.add(id);
     const owners = again.map((id) => group.get(id)!.owner);
@@ -60,6 +60,16 @@ export function groupAdmissions({ groupsAtOnce, idsAtOnce, process }: GroupOptio
     const queue = queues.get(waiting.owner);
     if (queue === undefined) queues.set(waiting.owner, new Set([id]));
     else queue.add(id);
+  }
+
+  /** Admissions that a group left come first: behind a backlog, its owner would use up the time again. */
+  function waitFirst(left: readonly string[], group: ReadonlyMap<string, Waiting>): void {
+    const later = [...queues];
+    queues.clear();
+    for (const id of left) wait(id, group.get(id)!);
+    for (const [owner, ids] of later) {
+      queues.set(owner, new Set([...(queues.get(owner) ?? []), ...ids]));
+    }
   }
 
   function nextGroup(): string[] {
