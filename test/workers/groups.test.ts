@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
 import { NO_REQUEST_IDS } from '#runtime/http/request-ids';
+import { DeferredError } from '#workers/admit/context';
 import { groupAdmissions } from '#workers/admit/groups';
 import { eventually } from '../fixtures/stack.js';
 
@@ -79,6 +80,19 @@ it('groupAdmissions > decides the admission of an owner after one group, though 
     groups[n]!.end(undefined, left);
   }
   expect(decided).toEqual(['slow-0', 'other', 'slow-1']);
+});
+
+it('groupAdmissions > takes the admissions that a group with failures left at once, and retries the failed ones later', async () => {
+  const { groups, group, admissions } = gatedGroups();
+  admissions.take(['a'], NO_REQUEST_IDS);
+  admissions.take(['b', 'c', 'd'], NO_REQUEST_IDS);
+  groups[0]!.end();
+  await group(1);
+  groups[1]!.end(new DeferredError(1, new Error('an unusable policy set'), ['c', 'd']));
+  expect((await group(2)).ids).toEqual(['c', 'd']);
+  groups[2]!.end();
+  expect((await group(3)).ids).toEqual(['b']);
+  groups[3]!.end();
 });
 
 it('groupAdmissions > finishes its running groups when it closes, and starts no other', async () => {

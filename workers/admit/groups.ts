@@ -1,4 +1,5 @@
 import type { RequestIds } from '#runtime/http/request-ids';
+import { DeferredError } from './context.js';
 
 interface GroupOptions {
   /** Groups processed concurrently: one is prepared while another waits for the append lock. */
@@ -40,15 +41,19 @@ export function groupAdmissions({ groupsAtOnce, idsAtOnce, process }: GroupOptio
     const group = new Map(ids.map((id) => [id, known.get(id)!]));
     const requests: RequestIds = { of: (id) => group.get(id)?.requests.of(id) };
     processing += ids.length;
-    const left = await process(ids, requests).catch(() => null);
+    let hasFailed = false;
+    const left = await process(ids, requests).catch((error: unknown) => {
+      hasFailed = true;
+      return error instanceof DeferredError ? error.left : [];
+    });
     // Most failures are short, so admissions are retried once. If that fails too, the requeue finds them.
-    const again = left === null ? ids.filter((id) => !failedOnce.has(id)) : [];
+    const again = hasFailed ? ids.filter((id) => !left.includes(id) && !failedOnce.has(id)) : [];
     processing -= ids.length;
     for (const id of ids) {
       known.delete(id);
       failedOnce.delete(id);
     }
-    waitFirst(left ?? [], group);
+    waitFirst(left, group);
     if (again.length === 0) return;
     for (const id of again) failedOnce.add(id);
     const owners = again.map((id) => group.get(id)!.owner);
