@@ -68,13 +68,14 @@ const CONNECTIONS_CHECKED = 100;
 /**
  * Bounds the connections, and the memory of responses that clients do not read.
  *
- * Once a second, closes the connections with the oldest requests until `unreadBytes` holds: a client that reads a
+ * Once a second, closes the connections with the most unread bytes until `unreadBytes` holds: a client that reads a
  * long response byte by byte is never idle.
  *
- * A full server makes room for a new connection by closing another. It checks the connections whose latest requests are oldest, and closes the connection with the lowest
- * `orderOf`. If all of these are busy (null), it closes the new connection. An address with more than
- * `connectionsPerAddress` loses its own connections first, and can displace no others. This limit applies
- * only in a full server, so that a proxy, whose clients share its address, can use every connection.
+ * A full server makes room for a new connection by closing another. It checks the connections whose latest requests
+ * are oldest, and closes the connection with the lowest `orderOf`. If all of these are busy (null), it closes the new
+ * connection. An address with more than `connectionsPerAddress` loses its own connections first, and can displace no
+ * others. This limit applies only in a full server, so that a proxy, whose clients share its address, can use every
+ * connection.
  *
  * @returns a function to call when a request begins
  */
@@ -158,10 +159,10 @@ export function boundConnections(
   const closeUnread = (): void => {
     const unread = [...open.keys()].map((socket) => ({ socket, bytes: unreadOf(socket) }));
     let total = unread.reduce((sum, { bytes }) => sum + bytes, 0);
-    for (const { socket, bytes } of unread) {
+    for (const { socket, bytes } of unread.sort((a, b) => b.bytes - a.bytes)) {
       if (total <= unreadBytes) return;
       total -= bytes;
-      if (bytes > 0) socket.destroy();
+      socket.destroy();
     }
   };
   const timer = setInterval(closeUnread, CHECK_EVERY_MS).unref();

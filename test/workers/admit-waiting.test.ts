@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { waitingGauges } from '#programs/metrics/worker';
+import { NO_REQUEST_IDS } from '#runtime/http/request-ids';
 import { createRegistry } from '#runtime/ops/ops';
 import { setAllowlisted, setLane } from '#sql/tenants/administration';
 import { type AdmitQueue } from '#runtime/queue/queues';
@@ -73,6 +74,14 @@ describe('admission stays pending after a failure that it did not cause:', () =>
     const id = await accepted(registry, registry.item());
     await db.sql`alter table svc.intake drop constraint intake_lane_check`;
     await db.sql`update svc.intake set lane = 3 where replace(proof_id::text, '-', '') = ${id}`;
+    const hurried = processAdmissions(
+      registry.admit,
+      [id, waiting],
+      NO_REQUEST_IDS,
+      Number.MIN_VALUE,
+    );
+    await expect(hurried).rejects.toMatchObject({ left: [waiting] });
+    expect(await stateOf(registry, waiting)).toBeUndefined();
     await expect(processAdmissions(registry.admit, [id, waiting])).rejects.toMatchObject({
       cause: new Error('this version does not know request type 3'),
       message: expect.stringMatching(/^1 of the group/) as string,

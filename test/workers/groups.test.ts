@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
 import { NO_REQUEST_IDS } from '#runtime/http/request-ids';
+import { DeferredError } from '#workers/admit/context';
 import { groupAdmissions } from '#workers/admit/groups';
 import { eventually } from '../fixtures/stack.js';
 
@@ -57,11 +58,41 @@ it('groupAdmissions > takes the admissions of the owners in rotation, and those 
   expect((await group(1)).ids).toEqual(['b', 'x', 'y', 'c']);
   admissions.take(['z'], NO_REQUEST_IDS, ['2']);
   groups[1]!.end(undefined, ['y', 'c']);
-  expect((await group(2)).ids).toEqual(['d', 'z', 'y', 'e']);
+  expect((await group(2)).ids).toEqual(['y', 'c', 'z', 'd']);
   groups[2]!.end();
-  expect((await group(3)).ids).toEqual(['f', 'g', 'c']);
+  expect((await group(3)).ids).toEqual(['e', 'f', 'g']);
   groups[3]!.end();
   await expect.poll(() => admissions.waiting()).toBe(0);
+});
+
+it('groupAdmissions > decides the admission of an owner after one group, though the first owner always uses up the time', async () => {
+  const { groups, group, admissions } = gatedGroups();
+  admissions.take(['a'], NO_REQUEST_IDS, ['slow']);
+  const slow = Array.from({ length: 12 }, (_, n) => `slow-${n}`);
+  const owners = slow.map(() => 'slow');
+  admissions.take([...slow, 'other'], NO_REQUEST_IDS, [...owners, 'other']);
+  groups[0]!.end();
+  const decided: string[] = [];
+  // Each group decides its first admission, and leaves the others.
+  for (const n of [1, 2, 3]) {
+    const [first, ...left] = (await group(n)).ids;
+    decided.push(first!);
+    groups[n]!.end(undefined, left);
+  }
+  expect(decided).toEqual(['slow-0', 'other', 'slow-1']);
+});
+
+it('groupAdmissions > takes the admissions that a group with failures left at once, and retries the failed ones later', async () => {
+  const { groups, group, admissions } = gatedGroups();
+  admissions.take(['a'], NO_REQUEST_IDS);
+  admissions.take(['b', 'c', 'd'], NO_REQUEST_IDS);
+  groups[0]!.end();
+  await group(1);
+  groups[1]!.end(new DeferredError(1, new Error('an unusable policy set'), ['c', 'd']));
+  expect((await group(2)).ids).toEqual(['c', 'd']);
+  groups[2]!.end();
+  expect((await group(3)).ids).toEqual(['b']);
+  groups[3]!.end();
 });
 
 it('groupAdmissions > finishes its running groups when it closes, and starts no other', async () => {

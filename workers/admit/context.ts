@@ -36,7 +36,12 @@ export class SigningKeyInactiveError extends Error {}
 
 /** Items stay pending because of a fault that they did not cause; the requeue retries them. */
 export class DeferredError extends Error {
-  constructor(count: number, cause: unknown) {
+  /** @param left ids of the group that did not fail, but were left to a later group */
+  constructor(
+    count: number,
+    cause: unknown,
+    readonly left: readonly string[] = [],
+  ) {
     const why = cause instanceof Error ? cause.message : String(cause);
     super(`${count} of the group's admissions deferred: ${why}`, { cause });
   }

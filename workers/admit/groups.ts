@@ -1,4 +1,5 @@
 import type { RequestIds } from '#runtime/http/request-ids';
+import { DeferredError } from './context.js';
 
 interface GroupOptions {
   /** Groups processed concurrently: one is prepared while another waits for the append lock. */
@@ -40,15 +41,19 @@ export function groupAdmissions({ groupsAtOnce, idsAtOnce, process }: GroupOptio
     const group = new Map(ids.map((id) => [id, known.get(id)!]));
     const requests: RequestIds = { of: (id) => group.get(id)?.requests.of(id) };
     processing += ids.length;
-    const left = await process(ids, requests).catch(() => null);
+    let hasFailed = false;
+    const left = await process(ids, requests).catch((error: unknown) => {
+      hasFailed = true;
+      return error instanceof DeferredError ? error.left : [];
+    });
     // Most failures are short, so admissions are retried once. If that fails too, the requeue finds them.
-    const again = left === null ? ids.filter((id) => !failedOnce.has(id)) : [];
+    const again = hasFailed ? ids.filter((id) => !left.includes(id) && !failedOnce.has(id)) : [];
     processing -= ids.length;
     for (const id of ids) {
       known.delete(id);
       failedOnce.delete(id);
     }
-    for (const id of left ?? []) wait(id, group.get(id)!);
+    waitFirst(left, group);
     if (again.length === 0) return;
     for (const id of again) failedOnce.add(id);
     const owners = again.map((id) => group.get(id)!.owner);
@@ -60,6 +65,16 @@ export function groupAdmissions({ groupsAtOnce, idsAtOnce, process }: GroupOptio
     const queue = queues.get(waiting.owner);
     if (queue === undefined) queues.set(waiting.owner, new Set([id]));
     else queue.add(id);
+  }
+
+  /** Admissions that a group left come first: behind a backlog, its owner would use up the time again. */
+  function waitFirst(left: readonly string[], group: ReadonlyMap<string, Waiting>): void {
+    const later = [...queues];
+    queues.clear();
+    for (const id of left) wait(id, group.get(id)!);
+    for (const [owner, ids] of later) {
+      queues.set(owner, new Set([...(queues.get(owner) ?? []), ...ids]));
+    }
   }
 
   function nextGroup(): string[] {

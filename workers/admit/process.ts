@@ -93,7 +93,7 @@ export async function processAdmissions(
       deferred.push(...some.map(({ intake }) => ({ intake, error })));
     }
   }
-  if (deferred.length > 0) throw deferredError(deferred);
+  if (deferred.length > 0) throw deferredError(deferred, group.left);
   return group.left;
 }
 
@@ -144,8 +144,8 @@ interface Failed {
   error: unknown;
 }
 
-const deferredError = (failed: readonly Failed[]): DeferredError =>
-  new DeferredError(failed.length, failed.at(-1)?.error);
+const deferredError = (failed: readonly Failed[], left: readonly string[] = []): DeferredError =>
+  new DeferredError(failed.length, failed.at(-1)?.error, left);
 
 async function timedLoad(
   { metrics }: AdmitContext,
