@@ -56,13 +56,14 @@ export type CycleReport =
  */
 export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
   ctx.memory.published = null;
-  const stored = ctx.leadership.isLeading ? null : await requireKnownSigners(ctx);
+  const wasLeading = ctx.leadership.isLeading;
+  const stored = wasLeading ? null : await requireKnownSigners(ctx);
   if (!(await ctx.leadership.take())) {
     await requireUsableKey(ctx, stored);
-    // The leader writes and removes files meanwhile.
-    ctx.janitor.scanAgain();
     return { outcome: 'standby' };
   }
+  // Another publisher may have written files, and may use pages again that this one superseded.
+  if (!wasLeading) ctx.janitor.scanAgain();
   try {
     return await lead(ctx);
   } catch (error) {

@@ -85,8 +85,10 @@ export class Janitor {
     const found = new Set<number>();
     for await (const path of this.list('map')) {
       const key = keyOf(path.slice(path.lastIndexOf('/') + 1));
-      if (isLive.has(key)) found.add(key);
-      else this.unreferenced(path, now);
+      if (isLive.has(key)) {
+        found.add(key);
+        this.unreferencedSince.delete(path);
+      } else this.unreferenced(path, now);
     }
     if (found.size < isLive.size) {
       throw new LostPageError(
