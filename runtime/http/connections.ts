@@ -68,13 +68,14 @@ const CONNECTIONS_CHECKED = 100;
 /**
  * Bounds the connections, and the memory of responses that clients do not read.
  *
- * Once a second, closes the connections with the oldest requests until `unreadBytes` holds: a client that reads a
- * long response byte by byte is never idle.
+ * Once a second, closes the connections that have unread bytes, those with the oldest requests first, until at most
+ * `unreadBytes` remain: a client that reads byte by byte is never idle.
  *
- * A full server makes room for a new connection by closing another. It checks the connections whose latest requests are oldest, and closes the connection with the lowest
- * `orderOf`. If all of these are busy (null), it closes the new connection. An address with more than
- * `connectionsPerAddress` loses its own connections first, and can displace no others. This limit applies
- * only in a full server, so that a proxy, whose clients share its address, can use every connection.
+ * A full server makes room for a new connection by closing another. It checks the connections whose latest requests
+ * are oldest, and closes the connection with the lowest `orderOf`. If all of these are busy (null), it closes the new
+ * connection. An address with more than `connectionsPerAddress` loses its own connections first, and can displace no
+ * others. This limit applies only in a full server, so that a proxy, whose clients share its address, can use every
+ * connection.
  *
  * @returns a function to call when a request begins
  */
