@@ -136,7 +136,10 @@ export class VerdictEntries {
     this.last = placed;
   }
 
-  /** The root of a tree that the walk has passed: the first entries of a log are about leaves of a retired log. */
+  /**
+   * The root of a tree smaller than the part already checked: the first verdict entries of a log that continues a
+   * retired log cover earlier leaves.
+   */
   private async rootBelow({ at, entry }: Placed): Promise<Uint8Array | null> {
     try {
       return await rootFromTiles(nativeSha256, entry.to, tileCache(this.ctx.sql));

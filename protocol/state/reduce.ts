@@ -49,12 +49,13 @@ export interface Reduced {
 const MOST_LEAVES = 100_000;
 
 /**
- * The state of the log after its next entries, and the changes to its map, each for a different key. The
- * result depends on the entries only, not on how they are divided among calls. An entry
- * without effect (spec/log.md, section 11) changes nothing; its index is in `ignored`.
+ * The state of the log after some or all of its next entries (up to the returned `state.size`), and the changes
+ * to its map, each for a different key. The result depends on the entries only, not on how they are divided among
+ * calls. An entry without effect (spec/log.md, section 11) changes nothing; its index is in `ignored`.
  *
  * @param entries the bytes of the leaves from `state.size` on
- * @param mostLeaves stops early, after at least one entry, once it has loaded more proofs than this
+ * @param mostLeaves stops after an entry once it has loaded more than this number of proofs besides those of the
+ *   entries
  * @throws ProtocolError `malformed_record` when the map cannot be the map of a log; errors of `reader`
  */
 export async function reduce(

@@ -68,8 +68,8 @@ const CONNECTIONS_CHECKED = 100;
 /**
  * Bounds the connections, and the memory of responses that clients do not read.
  *
- * Once a second, closes the connections with the most unread bytes until `unreadBytes` holds: a client that reads a
- * long response byte by byte is never idle.
+ * Once a second, closes the connections that have unread bytes, those with the most first, until at most
+ * `unreadBytes` remain: a client that reads a long response byte by byte is never idle.
  *
  * A full server makes room for a new connection by closing another. It checks the connections whose latest requests
  * are oldest, and closes the connection with the lowest `orderOf`. If all of these are busy (null), it closes the new

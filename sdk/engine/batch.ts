@@ -119,7 +119,10 @@ async function admitChunk(
   return readBatchResults(engine, batch.batch_id, { start, hashes, total });
 }
 
-/** Adds up the batches of an input. An input may have many, so a call must not read all of them. */
+/**
+ * Sums the counts of all batches of an input. Each update adds only the change of one batch, because an input may have
+ * thousands.
+ */
 export function sumProgress(onProgress: BatchSettings['onProgress']): (batch: Batch) => void {
   const known = new Map<string, BatchProgress>();
   const sums: BatchProgress = {

@@ -135,7 +135,7 @@ interface Reader<T> {
   prove: (answer: ProvedAnswer, served: T) => T;
 }
 
-/** `state` is null without pins. */
+/** An answer with its headers and the state that evidence proves; `state` is null without pins. */
 interface Verified<T> extends PublicAnswer<T> {
   headers: Headers;
   state: ProvedState | null;

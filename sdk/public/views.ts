@@ -37,10 +37,10 @@ import {
 export type ViewedKind = 'certificate' | 'passport' | 'trust';
 
 interface View<T> {
-  /** The last segment of its path, by kind of artifact. */
+  /** The last path segment of this view, by kind of artifact. */
   names: Partial<Record<ViewedKind | 'proof', string>>;
   schema: z.ZodType<T>;
-  /** As for `readVerified`. */
+  /** The document that evidence proves; members that the evidence does not prove are as served. */
   prove: (answer: ProvedAnswer, served: T) => T;
   /** Throws unless every part of a served document is about the identifier. */
   checkParts?: (answer: Answer, record: T, identifier: string) => void;

@@ -150,7 +150,8 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
       left join svc.intake i on i.proof_id = u.proof_id
       where t.batch_id = b.batch_id) items
     cross join lateral (
-      -- The batches that the same items made before this batch: the hash of each follows from that of the last.
+      -- Earlier batches with the same items: the hash of the next batch is computed from the hash and the id of the
+      -- batch before.
       with recursive chain as (
         select items.hash
         union all
@@ -159,7 +160,7 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
         where c.hash is distinct from b.items_hash)
       select case when items.hash is null then null
         when exists (select from chain where hash = b.items_hash) then b.items_hash
-        -- Else an erasure deleted the hash of an earlier batch, perhaps of one in the chain.
+        -- Null if an erasure deleted the hash of an earlier batch: that batch may belong to the chain.
         when not exists (select from svc.batch p where p.tenant_no = b.tenant_no and p.items_hash is null
           and p.total = b.total and p.accepted_at <= b.accepted_at) then items.hash end as hash) compared
     order by b.batch_id`;

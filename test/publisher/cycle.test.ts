@@ -68,7 +68,7 @@ describe('publish cycle', () => {
     expect(message).toContain('does not have the root in the verdict entry at leaf');
   });
 
-  it('does not read the snapshot entries of the retired log that it continues one by one', async () => {
+  it('skips the snapshot entries of the retired log when a new log continues it', async () => {
     const { registry } = snapshot;
     const [root, time] = [toBase64(new Uint8Array(32)), formatTime(snapshot.clock.now())];
     const log = { shard: 0, origin: 'test.example/old', size: 1, root, lookup_from: 0 };

@@ -44,7 +44,7 @@ it('groupAdmissions > starts a single admission at once, and groups the admissio
   groups[3]!.end();
 });
 
-it('groupAdmissions > takes the admissions of the owners in rotation, and those that a group left again', async () => {
+it('groupAdmissions > takes the owners in rotation, and processes the admissions that a group left in a later group', async () => {
   const { groups, group, admissions } = gatedGroups();
   admissions.take(['a'], NO_REQUEST_IDS, ['1']);
   const many = ['b', 'c', 'd', 'e', 'f', 'g'];

@@ -101,7 +101,7 @@ interface Finding {
   outcome: Outcome;
   checks: Check[];
   ends: Expiry[];
-  /** As `voidingKey` returns it. */
+  /** The compromised key that is the only reason for the failure, or null. */
   voidedBy: string | null;
   /** The id of the verdict before the check. */
   verdictId: number | undefined;

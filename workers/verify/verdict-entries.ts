@@ -52,7 +52,10 @@ export interface Pace {
 
 export type VerdictResult = 'appended' | 'early' | 'none';
 
-/** Publishers and monitors hold the records of an entry's new leaves in memory: a new log may repeat a retired log. */
+/**
+ * Limit for each entry: publishers and monitors hold the records of its new leaves in memory, and the first entry of
+ * a log that continues a retired log would cover all its leaves.
+ */
 const MOST_NEW_LEAVES = 100_000;
 
 /**
@@ -120,7 +123,10 @@ export function appendVerdictEntry(
   return transaction(sql, work, readInputs);
 }
 
-/** The scan is read before the time of the lock, because another verifier may record a later scan at any time. */
+/**
+ * Reads the time of the expiry scan before `lockVerdicts` reads the clock: another verifier may record a later scan at
+ * any time.
+ */
 const readInputs = (tx: Transaction) =>
   pipeline(
     expiryScanDoneAt(tx),

@@ -45,8 +45,8 @@ const groupLockTimeoutMs = (): number => 20;
 const TIMEOUT_MS = 10_000;
 
 /**
- * Limit of a tenant's admissions that wait for their decisions; each counts at most as long as a client waits. A
- * tenant that sends more than workers decide, for example because its policies are slow, fills the queue slowly.
+ * Limit for each tenant on undecided admissions that this engine accepted in the last `waitMs`: a tenant that sends
+ * faster than workers decide, for example because its policies are slow, fills the queue of all tenants only slowly.
  */
 export const MOST_UNDECIDED = 2_000;
 
@@ -156,7 +156,8 @@ export function createSubmit(ctx: EngineContext): Submit {
     });
     if (intake.outcome === 'accepted') {
       const admission = { tenantNo, id: intake.proofId };
-      // Until the decision even if the client disconnects, so that a client cannot accept more by disconnecting.
+      // Counts until the decision or the timeout, also after the client disconnects: disconnecting must not raise
+      // the limit.
       void ctx.admissionOutcomes.wait(admission, { timeoutMs: ctx.waitMs }).then(end);
     } else end();
     return intake;

@@ -188,9 +188,9 @@ const DETAILS = {
   database_unavailable:
     'The engine cannot reach the database. Send the request again: the same body is admitted once, but a repeated AuthZEN evaluation is another admission.',
   tenant_busy:
-    'The request waited too long for a connection or a lock. Nothing was changed. Send it again.',
+    'The request waited too long for another request of this tenant, a connection or a lock. Nothing was changed. Send it again.',
   queue_too_deep:
-    'The queue of undecided admissions is full. Nothing was accepted. Send the request again after Retry-After.',
+    'Too many admissions of the service or of this tenant are undecided. Nothing was accepted. Send the request again after Retry-After.',
   decision_pending:
     'The evaluation is stored but not decided yet, so the action must not proceed. Read the admission at Location, or send the request again as another evaluation.',
   too_many_batches:

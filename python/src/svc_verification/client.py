@@ -138,7 +138,8 @@ class AsyncClient(AdmissionCalls, ProofCalls, LookupCalls):
         self._http = httpx.AsyncClient(transport=transport, **HTTP)
         # Connections work only in the event loop that opened them. Copies of this client share the dictionary.
         self._loops = dict[str, object]()
-        # asyncio does not keep its tasks.
+        # asyncio has only weak references to tasks: without these references, a running task could be
+        # garbage-collected.
         self._tasks = set[asyncio.Task[None]]()
 
     async def __aenter__(self) -> Self:

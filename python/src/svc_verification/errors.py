@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .models import Denial, RequiredApproval
 
 Retryable = Literal["timeout", "network", "not_ready", "rate_limited", "unavailable"]
-# The request did nothing.
+# Codes of requests that were not sent, or that the service rejected without an effect.
 Rejected = Literal["invalid_input", "unauthenticated", "forbidden", "not_found", "invalid_request", "lane_locked"]
 _Decided = Literal["policy_denied", "approval_required", "arguments_changed"]
 _Failed = Literal["unusable_pin", "evidence_rejected", "evidence_outdated", "unexpected_response", "aborted"]

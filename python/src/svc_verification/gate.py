@@ -100,11 +100,11 @@ class _Planned:
 class Gate:
     """A client and the agent whose calls it admits.
 
-    In the mode `observe` every tool runs at once, and `on_not_admitted` gets the error of each call that `enforce`
-    would have stopped. With `approval`, a call waits for a required approval. `on_admitted` gets every admission.
-    `outcome_timeout` limits the recording of an outcome, in seconds. `on_outcome_error` gets every outcome that could
-    not be recorded; by default it is logged. The caller of the tool gets its result regardless. Callbacks are plain
-    functions, whose errors are ignored.
+    `on_not_admitted` gets the error of each call that is not admitted. In the mode `observe` every tool runs at once,
+    even without an admission, and changed arguments are not detected. With `approval`, a call waits for a required
+    approval. `on_admitted` gets every admission. `outcome_timeout` limits the recording of an outcome, in seconds.
+    `on_outcome_error` gets every outcome that could not be recorded; by default it is logged. The caller of the tool
+    gets its result regardless. Callbacks are plain functions, whose errors are ignored.
     """
 
     def __init__(
@@ -139,9 +139,10 @@ class Gate:
                 raise SvcError("invalid_input", message)
 
     def run(self, call: ToolCall, function: Callable[[], R]) -> R:
-        """Runs the function only after an `ADMITTED` receipt for this call. Raises `SvcError` with its `tool`.
+        """Runs the function only after an `ADMITTED` receipt for this call.
 
-        In the mode `observe`, runs the function at once.
+        Otherwise raises an `SvcError` with the name of the tool in `tool`. In the mode `observe`, runs the function at
+        once.
         """
         stops = list[StopIteration]()
 

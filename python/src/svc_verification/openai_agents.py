@@ -30,7 +30,8 @@ def admit_tool(tool: FunctionTool, gate: Gate, **options: Unpack[ToolOptions]) -
 
     async def on_invoke_tool(context: ToolContext[Any], text: str) -> Any:
         named, chosen, has_run = {}, ToolOptions(action=options.get("action")), False
-        # The options get the arguments of a JSON object only. Without an object, the tool rejects the call itself.
+        # `hashed`, `facts` and `fields` get the arguments by name, so they are used only if the text is a JSON object.
+        # Otherwise the gate or the tool rejects the call.
         with contextlib.suppress(InvalidError):
             given = parse_json(text or "{}")
             if isinstance(given, dict):

@@ -1,6 +1,6 @@
-"""Requests, retries, deadlines and checks of responses, without I/O.
+"""Requests, retries, deadlines and checks of responses. The client sends and sleeps.
 
-Every call is a coroutine. In a `Client` each of its steps blocks, so that the coroutine never suspends.
+Every call is a coroutine. In a `Client` each step blocks, so the coroutine never suspends.
 """
 
 from __future__ import annotations

@@ -153,7 +153,10 @@ export class HttpServer implements Connection {
     throw new Error('the response stream ended early');
   }
 
-  /** The data of a stream of events, which is resumed where revisions up to 2025-11-25 allow that. */
+  /**
+   * The data of an event stream. After an interruption, resumes from the last event id, as MCP revisions up to
+   * 2025-11-25 allow.
+   */
   private async *events(response: IncomingMessage, signal: AbortSignal): AsyncGenerator<string> {
     const place: { id?: string; retryMs?: number } = {};
     let stream: IncomingMessage | null = response;

@@ -125,7 +125,7 @@ it.for<[name: string, table: string, call: Call]>([
       body: JSON.stringify(closeEnvelope({ id: RUN, seq: 1 })),
     },
   ],
-])('a tenant runs one at a time: %s', async ([, table, call], { setup }) => {
+])('runs one request of a tenant at a time: %s', async ([, table, call], { setup }) => {
   const { sql } = setup.db;
   const release = await holdLock(sql, `lock table svc.${table}`);
   const replies = [1, 2].map(() => setup.engine.call({ ...call, headers: headersFor(setup.key) }));
