@@ -55,13 +55,17 @@ export async function keepRequeueing(
 export async function takePending(sql: Db, take: AdmissionGroups['take']): Promise<void> {
   let after: PendingPlace | null = null;
   do {
-    const page: PendingPlace[] = await pendingOlderThan(sql, 0, PAGE_SIZE, after);
-    take(idsOf(page), NO_REQUEST_IDS);
+    const page = await pendingOlderThan(sql, 0, PAGE_SIZE, after);
+    take(idsOf(page), NO_REQUEST_IDS, ownersOf(page));
     after = nextPlace(page, PAGE_SIZE);
   } while (after !== null);
 }
 
 const idsOf = (page: readonly PendingPlace[]): string[] => page.map(({ proofId }) => proofId);
+
+/** The owners as in an announcement, so that the groups rotate over the tenants. */
+const ownersOf = (page: readonly { tenantNo: number }[]): string[] =>
+  page.map(({ tenantNo }) => String(tenantNo));
 
 /** Ids per page. A page of revocations is one job. */
 export const PAGE_SIZE = MAX_IDS_PER_JOB;
@@ -86,7 +90,7 @@ export async function requeueStaleAdmissions(
   after: PendingPlace | null = null,
 ): Promise<PendingPlace | null> {
   const stale = await pendingOlderThan(sql, olderThanMs, pageSize, after);
-  const taken = take(idsOf(stale), NO_REQUEST_IDS);
+  const taken = take(idsOf(stale), NO_REQUEST_IDS, ownersOf(stale));
   metrics?.requeued('admissions', taken.length);
   if (taken.length > 0) {
     // The engine's log lines map these proof ids to request ids.

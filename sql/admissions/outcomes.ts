@@ -211,6 +211,10 @@ export interface PendingPlace {
   proofId: string;
 }
 
+interface PendingAdmission extends PendingPlace {
+  tenantNo: number;
+}
+
 /**
  * Pending admissions accepted more than `ms` milliseconds ago, oldest first, from `after` on, so
  * that callers can skip admissions that cannot be committed. Includes admissions accepted more than
@@ -222,9 +226,11 @@ export function pendingOlderThan(
   ms: number,
   limit: number,
   after: PendingPlace | null = null,
-): Promise<PendingPlace[]> {
-  return sql<PendingPlace[]>`
-    select proof_id as "proofId", accepted_at as "acceptedAt" from svc.intake_pending
+): Promise<PendingAdmission[]> {
+  return sql<PendingAdmission[]>`
+    select proof_id as "proofId", accepted_at as "acceptedAt",
+      (select tenant_no from svc.intake i where i.proof_id = p.proof_id) as "tenantNo"
+    from svc.intake_pending p
     where (accepted_at < now() - ${`${ms} milliseconds`}::interval
         or accepted_at > now() + interval '1 day')
       and (accepted_at, proof_id) > (${after?.acceptedAt ?? new Date(0)}::timestamptz,

@@ -7,6 +7,7 @@ import { UNREAD_DETAILS } from '#api/http/responses';
 import { BODY_LIMIT, Problem as PublicProblem } from '#api/public/http/problem';
 import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { Problem as EngineProblem } from '#api/engine/http/problem';
+import { SUBMISSION_LIMIT } from '#api/engine/verification/verify-proof';
 import { freePort } from '../fixtures/free-port.js';
 import { serveLocally } from '../fixtures/local-server.js';
 import { skipsNginx, startBalancer, startPublicCache, withoutNginx } from '../fixtures/nginx.js';
@@ -70,7 +71,7 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     ...UNREAD_DETAILS,
     route_not_found: 'The engine API has no such path. See /docs for all paths.',
     method_not_allowed: 'Use GET, HEAD, POST or DELETE.',
-    body_too_large: `Send at most ${String(ENGINE_DEFAULTS.batchLimit)} bytes.`,
+    body_too_large: `Send at most ${String(ENGINE_DEFAULTS.batchLimit)} bytes in a batch, or ${String(SUBMISSION_LIMIT)} in another request.`,
   };
   const longBody = (limit: number) => ({ method: 'POST', body: 'a'.repeat(limit + 1) });
   const errors = [
@@ -124,18 +125,52 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     });
   });
 
-  it('balancer.conf > passes a batch on while its body arrives, so that an engine can reject it', async () => {
+  it('balancer.conf > sends a long batch to the other engine when one ends during the request', async () => {
+    const [port, otherPort] = [await freePort(), await freePort()];
+    let dropped = 0;
+    const dying = await serveLocally((req) => {
+      dropped += 1;
+      req.once('data', () => req.destroy());
+    }, port);
+    const received: number[] = [];
+    const other = await serveLocally((req, res) => {
+      let bytes = 0;
+      req.on('data', (chunk: Buffer) => (bytes += chunk.length));
+      req.on('end', () => {
+        received.push(bytes);
+        res.end();
+      });
+    }, otherPort);
+    const nginx = await startBalancer(port, otherPort);
+    onTestFinished(async () => {
+      await nginx.close();
+      await Promise.all([dying.close(), other.close()]);
+    });
+    const body = 'a'.repeat(2 * 1024 * 1024);
+    const send = async () =>
+      (await fetch(`${nginx.url}/v1/batches`, { method: 'POST', body })).status;
+    expect([await send(), await send()]).toEqual([200, 200]);
+    expect(dropped).toBeGreaterThan(0);
+    expect(received).toEqual([body.length, body.length]);
+  });
+
+  it('balancer.conf > rejects a body of more than 1 MiB, except of a batch', async () => {
     const port = await freePort();
-    const engine = await serveLocally((_req, res) => res.writeHead(401).end(), port);
+    const engine = await serveLocally(
+      (req, res) => req.resume().once('end', () => res.end()),
+      port,
+    );
     const nginx = await startBalancer(port);
     onTestFinished(async () => {
       await nginx.close();
       await engine.close();
     });
-    const client = await RawClient.connect({ port: Number(new URL(nginx.url).port) });
-    client.say('POST /v1/batches HTTP/1.1\r\nHost: x\r\nContent-Length: 30000000\r\n\r\n[');
-    await expect.poll(() => client.received).toMatch(/^HTTP\/1.1 401 /);
-    client.destroy();
+    const send = async (path: string, bytes: number) =>
+      (await fetch(nginx.url + path, { method: 'POST', body: 'a'.repeat(bytes) })).status;
+    expect(await send('/v1/execute', 1024 * 1024)).toBe(200);
+    expect(await send('/v1/execute', 1024 * 1024 + 1)).toBe(413);
+    expect(await send('/v1/batches', ENGINE_DEFAULTS.batchLimit)).toBe(200);
+    expect(await send('/v1/batches', ENGINE_DEFAULTS.batchLimit + 1)).toBe(413);
   });
 
   it('balancer.conf > leaves a response that its client does not read to the engine', async () => {

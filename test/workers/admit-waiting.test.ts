@@ -278,7 +278,8 @@ describe('admission that is accepted and not yet appended', () => {
       requeued: (_: string, count: number) => counted.push(count),
     };
     // Accepts only the first admission of a page, as if the others were already waiting for a group.
-    const take = (page: readonly string[]) => {
+    const take = (page: readonly string[], _: unknown, owners: readonly string[] = []) => {
+      expect(owners).toEqual(page.map(() => String(registry.tenantNo)));
       pages.push([...page]);
       return page.slice(0, 1);
     };

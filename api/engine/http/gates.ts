@@ -137,7 +137,7 @@ export function tenantOperation(partial: SpecOf, handle: (call: Call) => Promise
   return { spec, handler };
 }
 
-const slowReads = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 32, timeoutMs: 10_000 });
+const slowReads = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 1_000, timeoutMs: 10_000 });
 
 /** Limits reads of up to 10,000 proofs, and long bodies: a tenant runs one at a time. @throws BusyError */
 export const limitSlowRead = ({ tenantNo }: Caller, work: () => Promise<void>): Promise<void> =>

@@ -91,7 +91,7 @@ interface PagedList<T> {
 /** Size at which a page ends: 200 overlays or restricted keys have 13 MB, which would block the event loop. */
 const PAGE_BYTES = 1024 * 1024;
 const ROWS_AT_A_TIME = 50;
-const lists = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 32, timeoutMs: 10_000 });
+const lists = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 1_000, timeoutMs: 10_000 });
 
 export function listOperation<T>(
   spec: Pick<SpecOf, 'id' | 'path' | 'tag' | 'summary' | 'description' | 'scopes'> & {

@@ -140,3 +140,13 @@ it.for<[name: string, table: string, call: Call]>([
     await Promise.all(replies);
   }
 });
+
+it.for([
+  ['reads of runs', `/v1/runs/${RUN}?agent=agent-7`, 404],
+  ['lists of overlays', '/v1/overlays', 200],
+] as const)('a burst of a tenant waits: %s', async ([, path, status], { setup }) => {
+  const headers = headersFor(setup.key);
+  const burst = Array.from({ length: 60 }, () => setup.engine.call({ ...get(path), headers }));
+  const statuses = (await Promise.all(burst)).map((reply) => reply.status);
+  expect(new Set(statuses)).toEqual(new Set([status]));
+});
