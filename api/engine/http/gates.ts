@@ -139,7 +139,10 @@ export function tenantOperation(partial: SpecOf, handle: (call: Call) => Promise
 
 const slowReads = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 1_000, timeoutMs: 10_000 });
 
-/** Limits reads of up to 10,000 proofs, and long bodies: a tenant runs one at a time. @throws BusyError */
+/** Each waiting request has a body of up to 256 KiB in memory. */
+const longBodies = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 32, timeoutMs: 10_000 });
+
+/** Limits reads of up to 10,000 proofs: a tenant runs one at a time. @throws BusyError */
 export const limitSlowRead = ({ tenantNo }: Caller, work: () => Promise<void>): Promise<void> =>
   slowReads(tenantNo, work);
 
@@ -154,7 +157,7 @@ export function documentOperation<T>(
     const bytes = await readBody(call.req, limit);
     const parseAndHandle = async () => handle(call, parseBody(schema, bytes, version));
     await (bytes.length > BODY_LIMIT
-      ? limitSlowRead(call.caller, parseAndHandle)
+      ? longBodies(call.caller.tenantNo, parseAndHandle)
       : parseAndHandle());
   });
 }
