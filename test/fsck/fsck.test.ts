@@ -67,16 +67,6 @@ function expectFound(
   }
 }
 
-it('fsck > finds no corruption in an undamaged registry, and records the run', async () => {
-  const { env, damage } = await copies.copy();
-  const { code, corrupt, document, err } = await checked(env, '--only', 'registry');
-  expect({ code, corrupt, err }).toEqual({ code: 0, corrupt: {}, err: '' });
-  expect(document).toMatchObject({ clean: true, not_checked: [], resumed_from: 0 });
-  await damage(`do $$ begin
-    assert (select array_agg(kind) from svc.maintenance where ended_at is not null) = '{fsck}';
-  end $$`);
-});
-
 /** The value of `svc_fsck_corrupt` that a publisher exports. */
 async function corruptMetric(sql: Pool): Promise<number | null> {
   const registry = createRegistry('publisher');

@@ -1,7 +1,5 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { formatCheckpoint } from '#protocol/checkpoint';
 import { formatVkey, noteSigner, parseVkey, signNote } from '#protocol/note';
 import { logKeysOf } from '#protocol/state/log-keys';
@@ -9,6 +7,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { appendLogKeyChange, logStateKeys } from '#sql/lifecycle/log-keys';
 import { insertCheckpoint, latestCheckpoint } from '#sql/log/log';
 import { pinning } from '../fixtures/pins.js';
+import { testFolder } from '../fixtures/test-folder.js';
 import { checked } from '../fixtures/damaged-copies.js';
 import { ORIGIN, testKey, type TestKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
@@ -17,8 +16,7 @@ import { useRegistry } from '../fixtures/use-registry.js';
 const { db, registry } = useRegistry('test');
 
 it('fsck > accepts log keys that the log activates, but a retired key only up to its bound', async () => {
-  const home = await mkdtemp(join(tmpdir(), 'svc-fsck-'));
-  onTestFinished(() => rm(home, { recursive: true }));
+  const home = await testFolder();
   const [former, next] = [testKey(), testKey()];
   const vkeyOf = ({ publicKey }: TestKey): string => formatVkey(nativeSha256, ORIGIN, publicKey);
   const env = {

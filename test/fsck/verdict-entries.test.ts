@@ -1,7 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { toBase64 } from '#protocol/bytes';
 import { parseEntry } from '#protocol/entries';
 import { formatVkey } from '#protocol/note';
@@ -18,6 +15,7 @@ import { freshSigner } from '../fixtures/registry.js';
 import { FLIP, tampering } from '../fixtures/tampering.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 import { pinning } from '../fixtures/pins.js';
+import { testFolder } from '../fixtures/test-folder.js';
 import { verdictSigner } from '../fixtures/verdict-signer.js';
 
 const { db, registry } = useRegistry('test');
@@ -25,8 +23,7 @@ const { tamper } = tampering({ db, registry });
 const ORIGIN = 'example.org/log';
 
 it('fsck > finds verdict entries that contradict the tree, each other or the verdicts', async () => {
-  const home = await mkdtemp(join(tmpdir(), 'svc-fsck-'));
-  onTestFinished(() => rm(home, { recursive: true }));
+  const home = await testFolder();
   const pins = pinning(formatVkey(nativeSha256, ORIGIN, freshSigner().publicKey));
   const env = { DATABASE_URL: db.urlFor('svc_fsck'), DATA_DIR: home, ...pins };
   const found = async (): Promise<string[]> => {

@@ -112,7 +112,7 @@ async function main(): Promise<void> {
   const home = await mkdtemp(join(tmpdir(), 'svc-operations-'));
   const earlier = values.earlier ?? (await earlierRelease(home));
   const world = await startWorld({
-    withDisks: true,
+    withDisks: false,
     openDatabase: (settings) => Host.open(settings),
     prepare: (owner) => prepareEarlier(earlier, owner),
     root: earlier,

@@ -64,7 +64,6 @@ export async function untilHealthy({ observation }: Day): Promise<string> {
 }
 
 const TENANT = 'acme';
-const OUTAGE_MS = 8_000;
 
 /** Prepares an empty database with the commands of the earlier release. */
 export async function prepareEarlier(root: string, { database, keyFiles, logVkey }: Owner) {
@@ -120,29 +119,6 @@ const names = (program: string): ProcessName[] =>
   PROCESSES.filter((name) => name === program || name.startsWith(`${program}-`));
 
 export const STARTED = { log: /: started$/ };
-/** Programs that run as one process, and the problem that status reports when this process is absent. */
-const ABSENT: Partial<Record<ProcessName, RegExp>> = {
-  verifier: /^no verifier is connected/,
-  publisher: /^no publisher is connected/,
-  facade: /^the public API is down/,
-};
-
-const kill = (name: ProcessName): Step => ({
-  name: `${name} is killed`,
-  signals: {
-    ...STARTED,
-    alert: 'SvcTargetDown',
-    ...(ABSENT[name] !== undefined && { status: ABSENT[name] }),
-  },
-  play: async ({ world }) => {
-    const program = world.programs[name];
-    program.keepDown();
-    await sleep(OUTAGE_MS);
-    program.allowRestart();
-    await program.ready();
-  },
-});
-
 /** A new private key in the operator's folder. */
 function newKey({ home }: Day, name: string) {
   const file = join(home, `${name}-2.pem`);
@@ -228,40 +204,6 @@ export const STEPS: Step[] = [
     name: 'rolling restart',
     signals: STARTED,
     play: async (day) => restartEach(day, PROCESSES),
-  },
-  ...PROCESSES.map(kill),
-  {
-    name: 'the disk of the snapshot is full',
-    signals: { status: /ticks failing/, log: /ENOSPC/, alert: 'SvcPublishFailing' },
-    play: async ({ world }) => {
-      if (typeof world.disks === 'string') throw new Error(world.disks);
-      await world.disks.snapshot.fill();
-      await sleep(OUTAGE_MS);
-      await world.disks.snapshot.empty();
-    },
-  },
-  {
-    name: 'PostgreSQL is stopped',
-    signals: {
-      status: /the database cannot be reached/,
-      log: /database|registry/i,
-      alert: 'SvcDatabaseDown',
-    },
-    play: async ({ world, host }) => {
-      host.signal('SIGINT');
-      await world.database.running.exited;
-      await sleep(OUTAGE_MS);
-      await host.restart();
-    },
-  },
-  {
-    name: 'Redis is stopped',
-    signals: { status: /queue down/, log: /Redis is unreachable/, alert: 'SvcRedisDown' },
-    play: async ({ world }) => {
-      await world.redis?.kill();
-      await sleep(OUTAGE_MS);
-      await world.redis?.start();
-    },
   },
   {
     name: 'the AEP key is rotated',

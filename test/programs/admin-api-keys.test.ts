@@ -142,13 +142,11 @@ describe('admin key rotate', () => {
   it('creates only one new key when called twice, and none for an expired key', async () => {
     const keyId = String((await issue())['key_id']);
     // Both commands begin while a third connection locks the row, so neither sees the other's key.
-    const lock = await db.sql.reserve();
-    await lock`begin`;
-    await lock`select from svc.api_key where key_id = ${keyId} for update`;
+    const held = `select from svc.api_key where key_id = '${keyId}' for update`;
+    const release = await holdLock(db.sql, held);
     const rotating = Promise.all([admin('key', 'rotate', keyId), admin('key', 'rotate', keyId)]);
     await untilWaiting(db.sql, 2);
-    await lock`commit`;
-    lock.release();
+    await release();
     const both = await rotating;
     expect(both.map(({ code }) => code).sort()).toEqual([0, 1]);
     expect(both.map(({ err }) => err).join('')).toContain('was already rotated');

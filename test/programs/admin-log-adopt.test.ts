@@ -26,6 +26,7 @@ import { beforeRow, databaseAt, freshDatabase, type TestDatabase } from '../fixt
 import { headersFor, issueKey, startEngine, workBatches } from '../fixtures/engine.js';
 import { eraseProof } from '../fixtures/erase.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { holdLock } from '../fixtures/hold-lock.js';
 import { fsck } from '../fixtures/restored-service.js';
 import { ORIGIN } from '../fixtures/snapshot.js';
 import { servePublic, sqlPublisher, testKeys, vkeysOf } from '../fixtures/sql-publisher.js';
@@ -214,10 +215,8 @@ describe('admin log adopt', () => {
 
   it('changes nothing when it is killed, and completes when it is repeated, from a URL instead of a directory', async () => {
     const db = databases[3]!;
-    const held = await db.sql.reserve();
-    await held`begin`;
     // Stops the command at its last step before the erasure records.
-    await held`lock table svc.erasure in share mode`;
+    const release = await holdLock(db.sql, 'lock table svc.erasure in share mode');
     const child = spawn(
       process.execPath,
       [join(packageRoot, 'dist/programs/admin.js'), ...line()],
@@ -233,8 +232,7 @@ describe('admin log adopt', () => {
     while (!(await isWaiting()) && child.exitCode === null) await sleep(20);
     child.kill('SIGKILL');
     await gone;
-    await held`rollback`;
-    held.release();
+    await release();
     expect(await treeSize(db.sql)).toBe(common);
     const http = await servePublic(published, keys);
     const counts = { from: common, adopted: size - common };

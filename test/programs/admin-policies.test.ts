@@ -10,7 +10,7 @@ import { packageRoot } from '#runtime/process/files';
 import { acceptIntake } from '#sql/admissions/intake';
 import { activatePolicy, policyActivations, storePolicySet } from '#sql/admissions/policies';
 import { adminWith, done } from '../fixtures/admin.js';
-import { untilWaiting } from '../fixtures/hold-lock.js';
+import { holdLock, untilWaiting } from '../fixtures/hold-lock.js';
 import { folderWith, SHIPPED } from '../fixtures/policy-folder.js';
 import { storeForeignSet } from '../fixtures/policy-set.js';
 import { testFolder } from '../fixtures/test-folder.js';
@@ -216,17 +216,16 @@ describe('admin policy activate', () => {
 
   it('applies to an admission whose transaction began earlier but waited for a lock', async () => {
     const digest = await putAnother();
-    const neighbour = await db.sql.reserve();
-    await neighbour`begin`;
-    await neighbour`
-      insert into svc.idempotency_key (tenant_no, lane, key, request_hash)
-      values (${registry.tenantNo}, 1, 'contended', ${Buffer.alloc(32)})`;
+    const release = await holdLock(
+      db.sql,
+      `insert into svc.idempotency_key (tenant_no, lane, key, request_hash)
+        values (${String(registry.tenantNo)}, 1, 'contended', sha256(''))`,
+    );
     const item = { ...registry.item(), idempotencyKey: 'contended' };
     const accepted = acceptIntake(registry.engine, [item]);
     await untilWaiting(db.sql);
     await activatePolicy(registry.admin, Buffer.from(digest, 'hex'));
-    await neighbour`rollback`;
-    neighbour.release();
+    await release();
     await accepted;
     const [row] = await db.sql<{ policy: Buffer }[]>`
       select policy_digest as policy from svc.intake where proof_id = ${item.proofId}::uuid`;

@@ -8,7 +8,6 @@ import { formatVkey } from '#protocol/note';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { adminOn, adminWith, done } from '../fixtures/admin.js';
-import { serveTls, skipsTls } from '../fixtures/database-tls.js';
 import { APPEND_LOCK, holdLock } from '../fixtures/hold-lock.js';
 import { TENANT } from '../fixtures/registry.js';
 import { testKey } from '../fixtures/snapshot.js';
@@ -110,14 +109,6 @@ describe('admin with a command that the database rejects', () => {
     const { code, err } = await adminOn(db, { url })('tenant', 'list');
     expect(code).toBe(2);
     expect(err).toMatch(reason);
-  });
-
-  it.skipIf(skipsTls)('exits with 2 and the reason when TLS rejects the certificate', async () => {
-    await serveTls();
-    const url = `${db.urlFor('svc_admin')}?sslmode=verify-full`;
-    const { code, err } = await adminOn(db, { url })('tenant', 'list');
-    expect(code).toBe(2);
-    expect(err).toMatch(/cannot be reached: self-signed certificate/);
   });
 
   it.for([

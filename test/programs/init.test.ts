@@ -1,15 +1,15 @@
 import fs from 'node:fs';
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
-import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished } from 'vitest';
+import { beforeEach, describe, expect, inject, it, onTestFinished } from 'vitest';
 import { PROGRAM_ROLES } from '#programs/migrate-database';
 import { createSigningKey, loadSigningKey } from '#runtime/crypto/node';
 import { connect } from '#runtime/postgres/connect';
 import { adminWith, done } from '../fixtures/admin.js';
 import { emptyDatabase } from '../fixtures/empty-database.js';
 import { TcpProxy } from '../fixtures/tcp-proxy.js';
+import { testFolder } from '../fixtures/test-folder.js';
 import { firstHostDown } from '../fixtures/two-hosts.js';
 
 const ORIGIN = 'log.example.org/2026';
@@ -26,9 +26,8 @@ describe('admin init', () => {
     return Object.fromEntries(await Promise.all(texts)) as Record<string, string>;
   };
   beforeEach(async () => {
-    directory = await mkdtemp(join(tmpdir(), 'svc-init-'));
+    directory = await testFolder();
   });
-  afterEach(() => rm(directory, { recursive: true, force: true }));
 
   it('creates all files once, and later only those that were removed', async () => {
     expect(await make()).toContain('log-key.pem');

@@ -1,10 +1,4 @@
-import { randomBytes } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { utf8 } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/json';
 import { formatVkey, parseVkey } from '#protocol/note';
 import { logKeysOf } from '#protocol/state/log-keys';
 import type { PublisherContext } from '#publisher/publisher';
@@ -13,13 +7,10 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { holdApprovals } from '#sql/admissions/approvals';
 import { transaction } from '#sql/db/transaction';
 import { appendLogKeyChange, logStateKeys, signingLock } from '#sql/lifecycle/log-keys';
-import { createPackage } from '#sql/lifecycle/packages';
-import { createShareToken, type ShareTarget } from '#sql/lifecycle/share-tokens';
-import { databaseTime } from '#sql/log/verdicts';
-import { scanExpiries } from '#workers/verify/expiries';
 import { holdLock } from '../fixtures/hold-lock.js';
 import { ORIGIN, testKey, type TestKey } from '../fixtures/snapshot.js';
 import { SqlSnapshot } from '../fixtures/sql-publisher.js';
+import { testFolder } from '../fixtures/test-folder.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
 /** Publishes a registry in a real Postgres, which the real pipeline fills. */
@@ -28,71 +19,15 @@ const { db, registry } = useRegistry('file');
 const snapshot = new SqlSnapshot(db);
 afterAll(() => snapshot.close());
 
-const admit = (count: number, overrides = {}): Promise<string[]> =>
-  registry.admitAll(Array.from({ length: count }, () => registry.item(overrides)));
+async function admitOne(): Promise<void> {
+  await registry.admitAll([registry.item()]);
+  await registry.reportAll();
+}
 
 describe('publisher on PostgreSQL', () => {
-  it('publishes admissions, denials and revocations', async () => {
-    const [revoked, admitted] = await admit(300);
-    const [denied] = await admit(1, { action: 'DELETE_AUDIT_LOG' });
-    await registry.revoke(revoked!);
-    await registry.reportAll();
-    const publisher = snapshot.publisher();
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });
-    await publisher.close();
-    const published = await snapshot.published();
-    expect(published.status(revoked!, 'trust')).toBe('REVOKED');
-    expect(published.status(admitted!, 'trust')).toBe('TRUST_ESTABLISHED');
-    expect(published.status(denied!)).toBe('VALID');
-    expect(published.status(denied!, 'trust')).toBe('BACKEND_LOOKUP_REQUIRED');
-  });
-
-  it('publishes tokens until they expire, and packages with their members', async () => {
-    const proofIds = await admit(2);
-    const engine = db.as('svc_engine');
-    const made = await createPackage(engine, registry.tenantNo, {
-      packageId: `pkg_${registry.item().proofId}`,
-      keyNo: 1,
-      proofIds,
-      membersHash: nativeSha256(canonicalBytes(proofIds)),
-    });
-    if (made.outcome === 'unfit') throw new Error('unfit');
-    const { packageId } = made.package;
-    const share = async (target: ShareTarget, endsIn: number | null) => {
-      const token = `share_${randomBytes(32).toString('base64url')}`;
-      const expiresAt = endsIn === null ? null : (await databaseTime(db.sql)) + endsIn;
-      const tokenHash = nativeSha256(utf8(token));
-      await createShareToken(engine, registry.tenantNo, { tokenHash, keyNo: 1, target, expiresAt });
-      return token;
-    };
-    const lasting = await share({ artifactKind: 'package', packageId }, null);
-    const ending = await share({ artifactKind: 'trust', proofId: proofIds[0]! }, 60_000);
-    const publisher = snapshot.publisher();
-    // The package waits, because its members are not verified yet.
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', shareChanges: 3 });
-    let published = await snapshot.published();
-    expect(published.package(packageId)).toBeNull();
-    expect(published.share(ending)).toMatchObject({ id: proofIds[0] });
-    await registry.reportAll();
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', shareChanges: 0 });
-    published = await snapshot.published();
-    expect(published.package(packageId)).toEqual(proofIds);
-    expect(published.share(lasting)).toMatchObject({ id: packageId });
-    expect(published.share(ending)).toMatchObject({ id: proofIds[0] });
-
-    await db.sql`update svc.share_due set expires_at = now()`;
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });
-    await scanExpiries(registry.verify, 100);
-    expect(await publisher.runCycle()).toMatchObject({ shareChanges: 1, changedRecords: 0 });
-    await publisher.close();
-    published = await snapshot.published();
-    expect(published.share(ending)).toBeNull();
-    expect(published.share(lasting)).not.toBeNull();
-  });
-
   it("has one leader in two processes, and fails over when the leader's connection is cut", async () => {
-    const elsewhere = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
+    await admitOne();
+    const elsewhere = await testFolder();
     const one = snapshot.publisher();
     const two = snapshot.publisher({ directory: elsewhere });
     await one.runCycle();
@@ -106,11 +41,9 @@ describe('publisher on PostgreSQL', () => {
     await expect.poll(() => two.runCycle()).toMatchObject({ outcome: 'published' });
     expect(await one.runCycle()).toEqual({ outcome: 'standby' });
     await two.close();
-    await admit(1);
-    await registry.reportAll();
+    await admitOne();
     expect(await one.runCycle()).toMatchObject({ outcome: 'published' });
     await one.close();
-    rmSync(elsewhere, { recursive: true });
   });
 
   it('rejects a snapshot entry from a process without the lease', async () => {
@@ -139,8 +72,7 @@ it('publisher > prevents the retirement of its log key during a cycle, so no che
     return appendLogKeyChange(registry.admin, vkey, what);
   };
   const publish = async (logKey: PublisherContext['logKey']) => {
-    await admit(1);
-    await registry.reportAll();
+    await admitOne();
     const keys = await logStateKeys(registry.admin, ORIGIN);
     const logged = logKeysOf(nativeSha256, ORIGIN, keys.values());
     const publisher = snapshot.publisher({ logKey, logged });

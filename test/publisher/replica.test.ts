@@ -1,6 +1,4 @@
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -30,6 +28,7 @@ import { startProgram } from '../fixtures/program.js';
 import { readPublished } from '../fixtures/published.js';
 import { ORIGIN } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
+import { testFolder } from '../fixtures/test-folder.js';
 
 /** A publisher with a real standby that lags, disconnects, or belongs to another cluster. */
 
@@ -40,8 +39,8 @@ let registry: TestRegistry;
 let primary: Sql;
 let replica: Replica;
 let publisher: Publisher | null = null;
-const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
-const keys = mkdtempSync(join(tmpdir(), 'svc-keys-'));
+const directory = await testFolder();
+const keys = await testFolder();
 const logKey = createSigningKey(join(keys, 'log.pem'));
 const pools: Sql[] = [];
 const logVkey = formatVkey(nativeSha256, ORIGIN, logKey.publicKey);
@@ -62,8 +61,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await publisher?.close();
   for (const pool of pools) await pool.end({ timeout: 1 });
-  rmSync(directory, { recursive: true });
-  rmSync(keys, { recursive: true });
   await db.close();
 });
 

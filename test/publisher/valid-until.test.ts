@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { formatTime } from '#protocol/time';
@@ -44,14 +44,6 @@ describe('validity of a snapshot', () => {
     registry.verify();
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
     expect(await validUntil()).toBe(clock.at - 200 + VALID_FOR);
-  });
-
-  it('does not begin while the last verdict entry is too old', async () => {
-    snapshot.registry.verify();
-    snapshot.clock.at += VALID_FOR;
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'verifier_silent' });
-    expect(existsSync(join(snapshot.directory, 'lookup'))).toBe(false);
-    expect(existsSync(join(snapshot.directory, 'checkpoint'))).toBe(false);
   });
 
   it("is not extended when the clock of the publisher's host is behind", async () => {

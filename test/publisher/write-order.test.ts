@@ -1,11 +1,10 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { EventfulRegistry } from '../fixtures/eventful-registry.js';
 import { readPublished, type PublishedSnapshot } from '../fixtures/published.js';
 import { sqlPublisher, testKeys, vkeysOf } from '../fixtures/sql-publisher.js';
+import { testFolder } from '../fixtures/test-folder.js';
 
 /**
  * A publish cycle with every kind of change, on a real database and directory. The snapshot is
@@ -13,7 +12,7 @@ import { sqlPublisher, testKeys, vkeysOf } from '../fixtures/sql-publisher.js';
  * The fault scenario "publisher killed at each write" kills the process.
  */
 
-const home = mkdtempSync(join(tmpdir(), 'svc-writes-'));
+const home = await testFolder();
 const directory = join(home, 'public');
 const keys = testKeys();
 
@@ -49,10 +48,7 @@ beforeAll(async () => {
   await publisher.close();
   after = await published();
 }, 120_000);
-afterAll(async () => {
-  await db.drop();
-  rmSync(home, { recursive: true });
-});
+afterAll(() => db.drop());
 
 describe('publish cycle', () => {
   it('writes pages first, then the log, its checkpoint, and the location of the snapshot', () => {

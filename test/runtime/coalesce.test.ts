@@ -22,15 +22,6 @@ function batcher(options: Partial<CoalesceOptions<number, number>>) {
   return { groups, send, settle };
 }
 
-it('coalesce > groups concurrent calls and returns to each call its own result', async () => {
-  const { groups, send } = batcher({
-    maxWaitMs: 5,
-    run: (items) => Promise.resolve(items.map((n) => n * 2)),
-  });
-  expect(await Promise.all([1, 2, 3].map(send))).toEqual([2, 4, 6]);
-  expect(groups).toEqual([[1, 2, 3]]);
-});
-
 it('coalesce > collects items in full groups while the concurrency limit is reached', async () => {
   const ends: (() => void)[] = [];
   const { groups, send } = batcher({
@@ -51,21 +42,6 @@ it('coalesce > collects items in full groups while the concurrency limit is reac
   await expect.poll(() => groups.length).toBe(3);
   ends[2]!();
   expect(await Promise.all(all)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
-});
-
-it('coalesce > rejects only the item that makes a group fail', async () => {
-  const { groups, settle } = batcher({
-    run: (items) =>
-      items.includes(3) ? Promise.reject(new Error('three')) : Promise.resolve(items),
-  });
-  const results = await settle([1, 2, 3, 4]);
-  expect(results.map((one) => (one.status === 'fulfilled' ? one.value : 'three'))).toEqual([
-    1,
-    2,
-    'three',
-    4,
-  ]);
-  expect(groups).toEqual([[1, 2, 3, 4], [1], [2], [3], [4]]);
 });
 
 it('coalesce > stops retrying items separately when a failure affects every item', async () => {

@@ -1,32 +1,19 @@
 import { generateKeyPairSync } from 'node:crypto';
-import {
-  chmod,
-  chown,
-  mkdir,
-  mkdtemp,
-  readdir,
-  readFile,
-  rm,
-  stat,
-  utimes,
-  writeFile,
-} from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, chown, mkdir, readdir, readFile, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { nobleVerify } from '#protocol/ed25519';
 import { createSigningKey, loadSigningKey, nativeVerify } from '#runtime/crypto/node';
 import { makeFolder, writePrivateFile } from '#runtime/process/files';
+import { testFolder } from '../fixtures/test-folder.js';
 
 let home: string;
 let file: string;
 
 beforeEach(async () => {
-  home = await mkdtemp(join(tmpdir(), 'svc-keys-'));
+  home = await testFolder();
   file = join(home, 'key.pem');
 });
-
-afterEach(() => rm(home, { recursive: true, force: true }));
 
 const isRoot = process.geteuid?.() === 0;
 const NOBODY = 65_534;

@@ -180,17 +180,6 @@ describe.each(backends)('admit queue on $name', (backend) => {
     return { seen, ready: worker.ready };
   }
 
-  it.skipIf(backend.skip)(
-    'carries ids to a worker, with only the programs’ database roles',
-    async () => {
-      const { seen, ready } = openRecorder();
-      await ready;
-      const ids = [proofId(), proofId()];
-      await openQueue().addRevocations(ids);
-      await expect.poll(() => seen).toEqual([ids]);
-    },
-  );
-
   it.skipIf(backend.skip)('quarantines at once a job that is not a list of ids', async () => {
     const { seen, ready } = openRecorder();
     await ready;

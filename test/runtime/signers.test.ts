@@ -1,6 +1,5 @@
 import { CreateKeyCommand, type KeySpec, KMSClient } from '@aws-sdk/client-kms';
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { utf8 } from '#protocol/bytes';
@@ -10,15 +9,15 @@ import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
 import { openToken, skipsKms, skipsSoftHsm, startKms } from '../fixtures/signing-devices.js';
 import { ORIGIN } from '../fixtures/snapshot.js';
+import { testFolder } from '../fixtures/test-folder.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
 const MESSAGE = utf8('a message');
 const snapshot = useSnapshot();
-const directory = mkdtempSync(join(tmpdir(), 'svc-signers-'));
+const directory = await testFolder();
 const environment = { ...process.env };
 afterAll(() => {
   process.env = environment;
-  rmSync(directory, { recursive: true, force: true });
 });
 
 /** Publishes a checkpoint and opens it under the vkey of the device. */

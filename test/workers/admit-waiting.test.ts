@@ -358,6 +358,10 @@ it.each([
   const inactive = start({ ...registry.admit, log, signer, keyId });
   const ids = [await announced()];
   await expect.poll(() => failures, { timeout: 20_000 }).toHaveLength(1);
+  expect(await inactive.readiness()).toMatchObject({
+    ready: false,
+    details: { signing_key: 'unknown' },
+  });
   const active = start(registry.admit);
   try {
     await active.ready;

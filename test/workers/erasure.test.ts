@@ -13,7 +13,7 @@ import { commitRevocations } from '#workers/lifecycle/revocations';
 import { scrub } from '#workers/verify/scrub';
 import { scanExpiries } from '#workers/verify/expiries';
 import { adminOn, type AdminLine } from '../fixtures/admin.js';
-import { untilWaiting } from '../fixtures/hold-lock.js';
+import { holdLock, untilWaiting } from '../fixtures/hold-lock.js';
 import { eraseProof } from '../fixtures/erase.js';
 import { EventfulRegistry } from '../fixtures/eventful-registry.js';
 import { valuesHolding } from '../fixtures/marks.js';
@@ -235,14 +235,12 @@ describe('pending revocation', () => {
 
   it('keeps its reason when it was requested while the erasure ran', async () => {
     const [id = ''] = await world.admit(1);
-    const holding = await db.sql.reserve();
-    await holding`begin`;
-    await holding`select from svc.log_entry where proof_id = ${id}::uuid for no key update`;
+    const held = `select from svc.log_entry where proof_id = '${id}' for no key update`;
+    const release = await holdLock(db.sql, held);
     const erasing = eraseProof(db, id);
     await untilWaiting(db.sql);
     const waits = await request(id, 'proof');
-    await holding`rollback`;
-    holding.release();
+    await release();
     expect(await erasing).toMatchObject([{ isNew: true }]);
     await commit(waits);
     expect(await stateOf(id, 'proof')).toMatchObject({ state: 'revoked' });
@@ -254,15 +252,13 @@ it('revocation reason that arrives during or after the erasure of its proof > is
   await commit(await request(id, 'certificate'));
   const waits = await request(id, 'passport');
   await commit(await request(id, 'trust'));
-  const holding = await db.sql.reserve();
-  await holding`begin`;
-  await holding`select from svc.revocation_reason where document is not null for no key update`;
+  const held = 'select from svc.revocation_reason where document is not null for no key update';
+  const release = await holdLock(db.sql, held);
   await commit(waits);
   const erasing = eraseProof(db, id);
   await untilWaiting(db.sql);
   await commit(await request(id, 'proof'));
-  await holding`rollback`;
-  holding.release();
+  await release();
   expect(await erasing).toMatchObject([{ isNew: true }]);
   expect(await admin(...line)).toMatchObject({ code: 0, json: { unsettled: 0 } });
   expect(await valuesHolding(db.sql, [NAME])).toEqual([]);

@@ -8,10 +8,9 @@ import { shareChangesSince, sharesNow, createShareToken } from '#sql/lifecycle/s
 import { databaseTime, expiryScanDoneAt, recordExpiryScan } from '#sql/log/verdicts';
 import { expireShares, recordExpiries, scanExpiries } from '#workers/verify/expiries';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
-import { VERDICT_LOCK } from '#workers/verify/context';
 import { scrub } from '#workers/verify/scrub';
 import { runVerifier, VERIFIER_DEFAULTS } from '#workers/verify/verifier';
-import { untilWaiting } from '../fixtures/hold-lock.js';
+import { holdLock, untilWaiting } from '../fixtures/hold-lock.js';
 import { withoutTriggers } from '../fixtures/database.js';
 import { TENANT } from '../fixtures/registry.js';
 import { FLIP, tampering } from '../fixtures/tampering.js';
@@ -67,15 +66,12 @@ describe('expiries', () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     const later = await registry.admitAll([registry.item(), registry.item()]);
-    const holder = await db.sql.reserve();
-    await holder`begin`;
-    await holder`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
+    const lock = await holdVerdictLock();
     const verifying = registry.verifyAll();
     await sleep(1_100);
     // The chunk dispatcher has its own lock and does not wait for the verifier.
     expect(await leaseNextChunks(registry.admit.sql, 1)).toBeNull();
-    await holder`commit`;
-    holder.release();
+    await lock.release();
     await verifying;
     await recordExpiries(registry.verify, 100);
     for (const one of [id, ...later]) {
@@ -224,14 +220,11 @@ describe('scanExpiries', () => {
 
   it('records a scan time no later than its start when a lock delays the scan', async () => {
     // The scan waits for a lock after it began, so it may miss tokens that expire meanwhile.
-    const lock = await db.sql.reserve();
-    await lock`begin`;
-    await lock`lock table svc.share_due in access exclusive mode`;
+    const release = await holdLock(db.sql, 'lock table svc.share_due in access exclusive mode');
     const looking = scanExpiries(registry.verify, 10);
     await untilWaiting(db.sql);
     const meanwhile = await databaseTime(db.sql);
-    await lock`commit`;
-    lock.release();
+    await release();
     await looking;
     expect(await expiryScanDoneAt(db.sql)).toBeLessThanOrEqual(meanwhile);
   });

@@ -1,5 +1,3 @@
-import { mkdtemp } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, expect, it } from 'vitest';
 import { readPolicyFolder } from '#policy/policy-set';
@@ -10,9 +8,11 @@ import { admissionEnvelope, agentItem, newRunId } from '../fixtures/agent.js';
 import { testLog } from '../fixtures/checkpoints.js';
 import { withoutTriggers } from '../fixtures/database.js';
 import { checked } from '../fixtures/damaged-copies.js';
+import { eraseProof } from '../fixtures/erase.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { useDatabase } from '../fixtures/use-registry.js';
 import { pinning } from '../fixtures/pins.js';
+import { testFolder } from '../fixtures/test-folder.js';
 
 const db = useDatabase('file');
 let registry: TestRegistry;
@@ -40,8 +40,8 @@ async function decide(...items: IntakeItem[]): Promise<Row[]> {
 }
 
 const findCorrupt = async (log: ReturnType<typeof testLog>) => {
-  const home = await mkdtemp(join(tmpdir(), 'svc-run-budgets-'));
-  const env = { DATABASE_URL: db.urlFor('svc_fsck'), DATA_DIR: home, ...pinning(log.vkey) };
+  const DATA_DIR = await testFolder();
+  const env = { DATABASE_URL: db.urlFor('svc_fsck'), DATA_DIR, ...pinning(log.vkey) };
   return (await checked(env, '--only', 'registry')).corrupt;
 };
 
@@ -72,5 +72,14 @@ it('counter per run > limits each run of each agent, and denies requests outside
   await log.publish();
   expect(await findCorrupt(log)).toEqual({});
   await withoutTriggers(db, 'update svc.counter set value = value - 1');
+  expect(await findCorrupt(log)).toEqual({ budget_differs: 3 });
+  await withoutTriggers(db, 'update svc.counter set value = value + 1');
+  const [{ id }] = await db.sql<[{ id: string }]>`
+    select proof_id as id from svc.log_entry where effect = 'ADMIT' limit 1`;
+  await eraseProof(db, id);
+  await registry.verifyAll();
+  expect(await findCorrupt(log)).toEqual({});
+  // Without the row of its counter, an agent could spend twice.
+  await withoutTriggers(db, 'delete from svc.counter');
   expect(await findCorrupt(log)).toEqual({ budget_differs: 3 });
 });

@@ -47,19 +47,6 @@ it('checkLeaf > fails a revocation whose row is stored under another kind', () =
 });
 
 describe('verified prefix', () => {
-  it('has the same root for any number of extensions', async () => {
-    await registry.admitAll(Array.from({ length: 5 }, () => registry.item()));
-    while ((await extendVerifiedPrefix(registry.verify, 2)) > 0);
-    await registry.admitAll(Array.from({ length: 600 }, () => registry.item()));
-    while ((await extendVerifiedPrefix(registry.verify, 257)) > 0);
-    const inSteps = await verifiedPrefix(registry.verify.sql);
-    await tamper('delete from svc.verdict', []);
-    while ((await extendVerifiedPrefix(registry.verify, 100_000)) > 0);
-    const atOnce = await verifiedPrefix(registry.verify.sql);
-    expect(inSteps?.root.equals(atOnce!.root)).toBe(true);
-    expect(inSteps?.subtrees.equals(atOnce!.subtrees)).toBe(true);
-  });
-
   it('is extended once when two verifiers wait for a concurrent writer of verdicts', async () => {
     await registry.admitAll([registry.item()]);
     const lock = await holdVerdictLock();

@@ -1,5 +1,4 @@
 import { expect } from 'vitest';
-import { html } from '#api/docs/html';
 import { PROBLEMS } from '#api/engine/http/problem';
 import type { OperationSpec } from '#api/engine/operation';
 import { engineOpenApi } from '#api/engine/openapi/document';
@@ -152,12 +151,6 @@ it('each path > matches only its exact spelling', async () => {
       expect([other, reply.json['code']]).toEqual([other, 'route_not_found']);
     }
   }
-});
-
-it('html tag > escapes every inserted value', () => {
-  expect(html`<p title="${'"><script>'}">${"<b>'&"}</p>`.text).toBe(
-    '<p title="&quot;&gt;&lt;script&gt;">&lt;b&gt;&#39;&amp;</p>',
-  );
 });
 
 it('engine OpenAPI document > allows additional members in responses, except in receipts and signed documents', () => {

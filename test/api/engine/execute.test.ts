@@ -59,17 +59,6 @@ it('denied execution > gets 403 with the receipt, the policies and their message
   expect(again.json['receipt']).toEqual(reply.json['receipt']);
 });
 
-it('execution checks > reject requests while ADMISSIONS_PAUSED is set', async ({
-  setup: { key, withEngine },
-}) => {
-  await withEngine({ admissionsPaused: true }, async (locked) => {
-    const reply = await locked.call({ headers: headersFor(key), body: '{}' });
-    expectProblem(reply, 423, 'lane_locked');
-    const read = { method: 'GET', path: '/v1/proofs', headers: headersFor(key) };
-    expect((await locked.call(read)).status).toBe(200);
-  });
-});
-
 it('X-Svc-Idempotency-Key > is rejected with another body', async ({ setup: { execute } }) => {
   const body = executeBody();
   const headers = { 'X-Svc-Idempotency-Key': 'k-1' };

@@ -159,18 +159,6 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect((await revoke()).status).toBe(200);
   });
 
-  it('responds with 202 when the queue is unavailable, and completes after a requeue', async () => {
-    const { db, engine } = setup;
-    engine.worker.fails = new Error('the queue is unavailable');
-    expect((await revoke()).status).toBe(202);
-    engine.worker.fails = null;
-    const [row] = await db.sql<{ id: string }[]>`
-      select replace(request_id::text, '-', '') as id from svc.revocation_pending`;
-    engine.worker.revocations.push([row!.id]);
-    await engine.worker.work();
-    expect((await readRevocation()).status).toBe(200);
-  });
-
   it('revokes nothing when its API key is revoked before the append', async () => {
     const { engine, registry } = setup;
     const stolen = await setup.keyFor({ scopes: ['lifecycle'] });

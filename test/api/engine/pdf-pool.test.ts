@@ -1,11 +1,11 @@
 import { existsSync } from 'node:fs';
-import { mkdtemp, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { pdfRequestFor } from '../../fixtures/pdf-documents.js';
+import { testFolder } from '../../fixtures/test-folder.js';
 import { unhandledIn } from '../../fixtures/unhandled.js';
 
 describe('PDF renderer', () => {
@@ -13,7 +13,7 @@ describe('PDF renderer', () => {
   /** Path of a renderer that waits 10 ms times `json[0]`. */
   let slow: string;
   beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'svc-pool-'));
+    folder = await testFolder();
     slow = join(folder, 'slow.mjs');
     await writeFile(
       slow,
@@ -47,19 +47,6 @@ describe('PDF renderer', () => {
     taken.push(renderer.render(task(0), 2));
     await Promise.all(taken);
     await renderer.render(task(0), 1);
-    await renderer.close();
-  });
-
-  it('serves tenants round-robin, and the requests of one tenant in order', async () => {
-    const renderer = createPdfRenderer({ threads: 1, queued: 20, timeoutMs: 20_000, file: slow });
-    const served: number[] = [];
-    await Promise.all(
-      [1, 1, 1, 1, 1, 1, 2].map(async (tenantNo, at) => {
-        await renderer.render(task(at === 0 ? 20 : 0), tenantNo);
-        served.push(at);
-      }),
-    );
-    expect(served).toEqual([0, 1, 6, 2, 3, 4, 5]);
     await renderer.close();
   });
 

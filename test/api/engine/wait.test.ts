@@ -20,12 +20,10 @@ const proved: Outcome = {
 function registry(options: { firstPollMs?: number } = {}) {
   const settled = new Map<string, Outcome>();
   const questions: string[][] = [];
-  let fails = false;
   const waiting: OutcomeWaiter = new OutcomeWaiter({
     readOutcomes: (admissions) => {
       const ids = admissions.map(({ id }) => id);
       questions.push(ids);
-      if (fails) return Promise.reject(new Error('away'));
       return Promise.resolve(
         new Map(ids.flatMap((id) => (settled.has(id) ? [[id, settled.get(id)!]] : []))),
       );
@@ -33,7 +31,7 @@ function registry(options: { firstPollMs?: number } = {}) {
     log: logger('test', 'silent'),
     ...options,
   });
-  return { settled, questions, waiting, failing: (value: boolean) => void (fails = value) };
+  return { settled, questions, waiting };
 }
 
 const own = (id: string) => ({ tenantNo: 1, id });

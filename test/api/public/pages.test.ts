@@ -1,6 +1,4 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { serialize } from 'node:v8';
 import { expect, it } from 'vitest';
@@ -29,6 +27,7 @@ import { logger } from '#runtime/process/log';
 import { proofIdOf } from '../../fixtures/public-log.js';
 import { refusal } from '../../fixtures/refusal.js';
 import { ServedLog } from '../../fixtures/served-log.js';
+import { testFolder } from '../../fixtures/test-folder.js';
 import { useSnapshot } from '../../fixtures/use-registry.js';
 
 const world = useSnapshot();
@@ -51,7 +50,7 @@ function found(snapshot: Snapshot, proofId: string) {
 async function openedLying(lie: (values: Map<string, MapValue>) => void) {
   const log = await ServedLog.open({ isLive: true });
   await log.snapshotAll(lie);
-  const directory = await mkdtemp(join(tmpdir(), 'svc-pages-'));
+  const directory = await testFolder();
   await log.writeTo(directory);
   const { poller, close } = createPublicServer({
     snapshotSource: directorySource(directory),
@@ -60,11 +59,7 @@ async function openedLying(lie: (values: Map<string, MapValue>) => void) {
     log: logger('facade', 'silent'),
   });
   await poller.refresh();
-  const end = async (): Promise<void> => {
-    close();
-    await rm(directory, { recursive: true });
-  };
-  return { served: poller.current!, close: end };
+  return { served: poller.current!, close };
 }
 
 it('map pages > return no false value when the origin replaces a page and every digest above the page', async () => {
@@ -121,7 +116,7 @@ it.each<[what: string, lie: (values: Map<string, MapValue>) => void]>([
   const { served, close } = await openedLying(lie);
   const error = refusal(() => found(served, proofIdOf(0)));
   expect(error.code).toBe('malformed_snapshot');
-  await close();
+  close();
 });
 
 it('snapshot > finds the record of an AEP key in the log of any shard', async () => {
@@ -137,7 +132,7 @@ it('snapshot > finds the record of an AEP key in the log of any shard', async ()
   });
   const found = [3, 4].map((index) => served.aepKey(0xfff, index).compromisedFrom);
   expect(found).toEqual([null, 9]);
-  await close();
+  close();
 });
 
 it('snapshot > is valid for at most 24 hours after the last expiry scan, whatever its entry states', async () => {

@@ -1,4 +1,4 @@
-import { readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { utimesSync, writeFileSync } from 'node:fs';
 import { relative } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type HttpSourceOptions } from '#api/public/snapshot/http-source';
@@ -81,38 +81,6 @@ describe.skipIf(skipsNginx)(`remote snapshot during an nginx fault${withoutNginx
       }
     },
   );
-});
-
-describe.skipIf(skipsNginx)(`tampered remote snapshot${withoutNginx}`, () => {
-  /** Damages a file that lookups read, in every 40th byte. */
-  const spoil = (bytes: Buffer): Buffer =>
-    Buffer.from(bytes.map((byte, i) => (i % 40 ? byte : byte ^ 1)));
-
-  it('is rejected when a tile of a newer snapshot is damaged', async () => {
-    const [first] = await world.publish(300);
-    const { look, publicServer, url } = await world.startPublicServer();
-    const { generation } = publicServer.poller.current!;
-    const [later] = await world.publish(10);
-    const { size } = publicServer.poller.current!.opened.checkpoint;
-    const tile = world.at(`tile/0/001.p/${size + 12 - 256}`);
-    const good = readFileSync(tile);
-    writeFileSync(tile, spoil(good));
-    await publicServer.poller.refresh();
-    expect(publicServer.poller.rejection).not.toBeNull();
-    expect(publicServer.poller.current!.generation).toBe(generation);
-    expect(await look(first!)).toMatchObject(READABLE);
-    writeFileSync(tile, good);
-    await publicServer.poller.refresh();
-    expect(await look(later!)).toMatchObject(READABLE);
-    writeFileSync(tile, spoil(good));
-    expect((await fetch(`${url}/log/proof/300`)).status).toBe(503);
-    rmSync(tile);
-    for (const path of ['/log/proof/300', `/log/${tile.slice(tile.indexOf('tile/0'))}`]) {
-      expect((await fetch(url + path)).status).toBe(503);
-    }
-    writeFileSync(tile, good);
-    expect((await fetch(`${url}/log/proof/300`)).status).toBe(200);
-  });
 });
 
 describe.skipIf(skipsNginx)(`public API program with SNAPSHOT_URL${withoutNginx}`, () => {

@@ -275,28 +275,6 @@ function fullyDecoded(text: string): string {
   return decoded;
 }
 
-it('metrics > count the statuses of the lookup responses', async () => {
-  const counted: string[] = [];
-  const metrics = {
-    countRequest: () => undefined,
-    observeDuration: () => undefined,
-    countVerdict: (status: string) => void counted.push(status),
-  };
-  const from = await snapshot.serve(snapshot.publicServer({ metrics }));
-  const paths = [
-    `proof/${proof}`,
-    `passport/pass_${proof}`,
-    ...[tokens.package, never].map((token) => `share/${token}`),
-  ];
-  const sent: string[] = [];
-  for (const path of paths) {
-    const { body } = await callAt(from, `/api/public/verify/${path}`);
-    sent.push(facadeSchema.parse(body).verification.verification_status);
-  }
-  expect(sent).toEqual(['VALID', 'PASS', 'TRUST_ESTABLISHED', 'BACKEND_LOOKUP_REQUIRED']);
-  expect(counted).toEqual(sent);
-});
-
 describe('error response to a path', () => {
   it.each(['share_y', 'SHARE_y', '%73hare_y', 'share%5fy', '%25252573hare_y', '%%73hare_'])(
     'is private when the path may contain a token: %s',

@@ -5,6 +5,7 @@ import { afterAll, expect, it } from 'vitest';
 import { readTrustedCheckpoint } from '#programs/trust';
 import { OperatorError } from '#runtime/process/operator-error';
 import { serveLocally } from '../fixtures/local-server.js';
+import { TcpProxy } from '../fixtures/tcp-proxy.js';
 import { testFolder } from '../fixtures/test-folder.js';
 import { programsOn, testRegistry } from './world.js';
 
@@ -62,4 +63,36 @@ it('publisher > does not start without a usable TRUSTED_CHECKPOINT', async () =>
   const publisher = await start('publisher', { TRUSTED_CHECKPOINT: file });
   expect(await publisher.exited).toBe(1);
   expect(publisher.stderr.join('\n')).toContain('is not a checkpoint of test.example/log');
+});
+
+it.each(['engine', 'publisher'])(
+  '%s > names the database as the cause when PostgreSQL ends the connection that reads the log keys',
+  async (name) => {
+    const url = db.urlFor(`svc_${name}`);
+    const proxy = await TcpProxy.open(url, 'postgres');
+    const matches = (sql: string): boolean => /kind = 3 and leaf_index >= \$1/.test(sql);
+    const broken = proxy.set({ matches, breaks: 'unsent' });
+    const program = await start(name, { DATABASE_URL: proxy.urlFor(url) });
+    await broken;
+    expect(await program.exited).toBe(1);
+    await proxy.close();
+    expect(program.stderr.join('\n')).toMatch(
+      /"level":"fatal".*"msg":"the database cannot be reached: /,
+    );
+  },
+  60_000,
+);
+
+it("each program > exits before any other action when it is connected as another program's role", async () => {
+  const programs = ['engine', 'worker', 'verifier', 'publisher'];
+  const ended = await Promise.all(
+    programs.map(async (name, i) => {
+      const role = `svc_${programs[(i + 1) % programs.length]!}`;
+      const program = await start(name, { DATABASE_URL: db.urlFor(role) });
+      const said = program.stderr.join('\n');
+      const refused = new RegExp(`database role ${role} .*connect it as svc_${name}`).test(said);
+      return [name, await program.stop(), refused || said];
+    }),
+  );
+  expect(ended).toEqual(programs.map((name) => [name, 1, true]));
 });
