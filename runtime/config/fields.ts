@@ -114,7 +114,7 @@ export const paused = z
 
 export interface QueueConfig {
   databaseUrl: string;
-  /** Null: the queue is in the database. */
+  /** The Redis with the queue; null: the queue is in the database. */
   redisUrl: string | null;
 }
 

@@ -58,7 +58,7 @@ export async function openOps(
 
 /** Instances of a program on one host that have a default port of their own. */
 const INSTANCES = 10;
-/** Greater than the number of programs, so that no instance takes the port of another program. */
+/** Distance between the ports of two instances: greater than the number of programs, so that no ports collide. */
 const INSTANCE_STEP = 10;
 
 /**

@@ -105,7 +105,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
       ...PLANNING,
     },
   };
-  // Only builds statements and never connects.
+  // This client only builds statements and never connects.
   const builder = postgres(url, settings);
   const Statement = builder``.constructor as new () => unknown;
   const isQuery = (made: unknown): made is Query => made instanceof Statement;

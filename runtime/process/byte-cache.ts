@@ -1,5 +1,5 @@
 export interface Kept<V> {
-  /** Undefined once the cache has dropped the value. */
+  /** The cached value; undefined once dropped. */
   value: V | undefined;
   readonly bytes: number;
   /** Each use sets this flag. */

@@ -51,7 +51,7 @@ async function drain(
         await stop();
       } catch (error) {
         clean = false;
-        log.error({ err: error }, 'closing failed');
+        log.error({ err: error }, 'a cleanup failed');
       }
     }
   };

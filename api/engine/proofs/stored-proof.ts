@@ -136,7 +136,7 @@ function payloadOf(stored: StoredProof): ProofDocuments['payload'] {
   return {
     aep: document,
     record,
-    // Computed on access: the package of a run reads thousands of proofs, and needs no receipts or disclosures.
+    // Computed on access, because the package of a run reads thousands of proofs without receipts and disclosures.
     get receipt() {
       return buildReceipt(nativeSha256, facts);
     },

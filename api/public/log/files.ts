@@ -223,7 +223,7 @@ async function jwkOf(
     entry.type === 'key' && entry.use === 'aep'
       ? publicJwk(nativeSha256, fromBase64Url(entry.public_key))
       : null;
-  if (jwk?.kid !== keyId) throw malformed(`leaf ${index} does not activate its key`);
+  if (jwk?.kid !== keyId) throw malformed(`leaf ${index} does not activate key ${keyId}`);
   jwks.set(keyId, jwk);
   return jwk;
 }

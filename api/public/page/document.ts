@@ -210,7 +210,7 @@ export function homeView(): View {
   };
 }
 
-/** The page without a valid snapshot. This page must not look like a verdict. */
+/** The page that is shown without a valid snapshot; it must not look like a verdict. */
 export function unavailableView(detail: string): View {
   const lead = 'This service cannot give a verdict on any identifier at the moment.';
   return messageView(

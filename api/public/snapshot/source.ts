@@ -27,8 +27,8 @@ export interface SnapshotSource {
 }
 
 /**
- * A local directory. Reads pages and the location synchronously: they are nearly always in the page
- * cache, and a thread pool round trip costs more than the read.
+ * A local directory. Reads pages and the location synchronously: these files are nearly always in the page cache, and a
+ * thread pool round trip costs more than the read.
  */
 export function directorySource(root: string): SnapshotSource {
   async function unlessMissing(
