@@ -24,7 +24,7 @@ export interface BatchRef {
 
 /** An accepted admission, and the pending row that a claim of the admission deletes. */
 export interface PendingIntake extends PinnedIntake {
-  /** Null when the admission is in no batch. */
+  /** The batch of the admission; null outside of batches. */
   batch: BatchRef | null;
   /** The pending chunk with the admission; null when the admission has a pending row of its own. */
   chunkId: string | null;
@@ -147,7 +147,7 @@ export async function claimPending(
 
 type ClaimedIntake = Pick<PendingIntake, 'proofId' | 'chunkId'>;
 
-// The setting ends with its transaction; outside a transaction, the claims do not see the setting.
+// The setting ends with its transaction: outside a transaction, claims do not see the setting and delete nothing.
 const allowClaims = (tx: Transaction) => tx`set_config('svc.claims', 'on', true)`;
 
 /** The CTEs that claim pending rows; `claimColumns` selects their results. */
@@ -199,7 +199,6 @@ function byChunk(intakes: readonly ClaimedIntake[]): Map<string, string[]> {
 
 const packIds = (tx: Db) => tx`encode(string_agg(uuid_send(proof_id), ''), 'hex')`;
 
-/** What an append reads under the append lock. */
 export interface AppendStart {
   /** Leaves of the log, which cannot change under the append lock. */
   size: number;

@@ -39,7 +39,7 @@ export const readTenantPolicySet = (
     ),
   );
 
-// The base comes last, so that no overlay replaces one of its policies.
+// The operator's policies come last, so that no policy of an overlay replaces one of them.
 const selectPolicySet = (sql: Db, digest: Uint8Array, condition = sql``) => sql<StoredPolicySet[]>`
   select digest, manifest, files from svc.policy_set where digest = ${digest}
   union all

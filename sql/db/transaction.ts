@@ -10,7 +10,7 @@ import {
 /** A pool or a transaction: the first parameter of every query function. */
 export type Db = postgres.ISql<{ bigint: number }>;
 export type Fragment = postgres.PendingQuery<postgres.Row[]>;
-/** A pool, for functions that open a transaction of their own. */
+/** A pool, for functions that open transactions. */
 export type Pool = { reserve(): Promise<Transaction> } & postgres.Sql<{ bigint: number }>;
 /** An open transaction, for functions that must be called inside one. */
 export type Transaction = postgres.ReservedSql<{ bigint: number }> & {

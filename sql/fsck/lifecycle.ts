@@ -84,7 +84,6 @@ export async function tokensFrom(sql: Db, after: string, limit: number): Promise
   return rows.map(withTarget);
 }
 
-/** The number of changes, the largest change number, and the counter's value. */
 export async function grantNumbers(sql: Db) {
   const [row] = await sql<[{ count: number; last: number; head: number }]>`
     select (select count(*) from svc.grant_change) as count,

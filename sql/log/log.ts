@@ -44,7 +44,7 @@ export interface EntryRow {
   isOutcome: boolean | null;
   environment: Environment | null;
   keyId: string | null;
-  /** Null: unlimited. */
+  /** The validity in the entry; null: unlimited. */
   entryValidity: Validity | null;
   body: Buffer | null;
 }
@@ -114,7 +114,6 @@ export interface EntryBody {
 export const entriesWhere = (sql: Db, matching: Fragment) => sql<EntryBody[]>`
   select leaf_index as "leafIndex", body from svc.log_entry where ${matching}`;
 
-/** The status entries about the given proofs at indexes below `size`, in order. */
 export const statusEntriesOf = (sql: Db, proofIds: string[], size: number): Promise<EntryBody[]> =>
   entriesWhere(
     sql,
@@ -123,7 +122,7 @@ export const statusEntriesOf = (sql: Db, proofIds: string[], size: number): Prom
 
 /** The last verdict or snapshot entry with an index below `below`, or null. */
 export function latestEntry(sql: Db, type: 'verdict' | 'snapshot', below: number) {
-  // A literal kind, so that the plan can use the partial index of these entries.
+  // The kind is a literal, so that the plan can use the partial index of these entries.
   const isOfType = type === 'verdict' ? sql`kind = 5` : sql`kind = 6`;
   const last = sql`${isOfType} and leaf_index < ${below} order by leaf_index desc limit 1`;
   return firstRow(entriesWhere(sql, last));

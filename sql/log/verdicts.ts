@@ -94,7 +94,7 @@ export const failedOtherwise = (sql: Db, size: number): Promise<number[]> =>
  */
 export const failedOf = (sql: Db) => sql`
   jsonb_path_query_array(checks, '$[*] ? (@.result == "fail")')`;
-// Equals the verifier's text, so that a query can use the index verdict_failed_otherwise.
+// Must equal the text that the verifier writes, so that a query can use the index verdict_failed_otherwise.
 export const voidedOf = (sql: Db) => sql`
   '[{"name": "signing_key", "result": "fail", "detail": "by the log the key is compromised at this position"}]'`;
 
