@@ -139,7 +139,6 @@ const namesOfLogKeys = (keys: readonly KeyedEntry[]): string[] =>
       : [],
   );
 
-/** The verdict that follows from the checks of a leaf. */
 export function verdictOf(leaf: LeafEvidence | undefined, checks: readonly Check[]): Outcome {
   if (!allPassed(checks)) return 'fail';
   return leaf?.proof?.isErased === true ? 'erased' : 'pass';
