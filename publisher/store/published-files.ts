@@ -131,14 +131,13 @@ export interface PublishedFile {
 
 const AT_ONCE = 16;
 
-/** The only writer of the snapshot. */
 export class SnapshotWriter {
   bytesWritten = 0;
   filesWritten = 0;
 
   constructor(private readonly store: SnapshotStore) {}
 
-  /** Only for the holder of the lease. */
+  /** Prepares the store for writes. Only the holder of the lease may call this. */
   prepare(): Promise<void> {
     return this.store.prepare();
   }
