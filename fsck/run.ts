@@ -68,7 +68,7 @@ async function walk(
     // Yields, so that signal handlers can run.
     await sleep(0);
     const isStopped = options.signal.aborted;
-    // A run must resume at the start of a tile; the last tile may be partial.
+    // Saves only positions at the start of a tile, where a run must resume; the last tile may be partial.
     const isDue = isStopped || Date.now() - saved >= saveEveryMs || position === end;
     if (isDue && position % TILE_WIDTH === 0) {
       await options.state.save({ position, walk: registry.snapshot(), findings: findings.state });

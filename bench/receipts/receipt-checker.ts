@@ -120,7 +120,6 @@ function sampleOf(results: readonly BatchResult[]): BatchResult[] {
 
 function admissionOf(source: ItemSource, batch: SentBatch, result: BatchResult): Admission {
   const n = batch.first + result.index;
-  // The receipt of a denial is in the problem document.
   const denied = result.problem as { receipt?: Admission['receipt'] } | undefined;
   const receipt = result.receipt ?? denied?.receipt;
   if (receipt === undefined) throw new Error(`${result.state} without a receipt`);
