@@ -39,7 +39,7 @@ async function superviseProcesses(config: FacadeConfig, program: ProgramContext)
       },
       {
         log,
-        // Ctrl-C reaches the children directly (one process group): after `signal` their exit is expected.
+        // Ctrl-C reaches the children directly (one process group): after `signal` fires, their exit is expected.
         signal: program.signal,
         launch: ({ env }) => cluster.fork(env).process,
         graceMs: config.drain.delayMs + (config.drain.deadlineMs ?? PROCESS_GRACE_MS),

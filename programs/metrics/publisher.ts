@@ -16,7 +16,7 @@ export interface PublisherMetrics extends Required<CycleObserver> {
   witnessAnswered(witness: string, outcome: 'cosigned' | 'failed'): void;
 }
 
-/** Gauges of the last publication, absent while another publisher is known to lead. */
+/** Gauges of the last publication, absent while another publisher is known to hold the lease. */
 export function publisherMetrics(
   registry: Registry,
   readings: Readings,
@@ -143,7 +143,7 @@ export function publisherMetrics(
     went: (report, ms) => {
       took(ms);
       isStoreUp = true;
-      // Another publisher leads: the values of this publisher are outdated.
+      // Another publisher holds the lease, so the values of this publisher are outdated.
       if (report.outcome === 'standby') latest = null;
     },
     failed: (error, ms) => {
