@@ -68,7 +68,7 @@ export type RunResult =
       members?: RunMemberResult[];
       /** The numbers of erased members. */
       missing?: number[];
-      /** Empty, or the fault that ended the check. */
+      /** The fault that ended the check, or empty. */
       faults: RunFault[];
     }
   | Undecidable;

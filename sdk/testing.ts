@@ -82,7 +82,7 @@ export function fakeEngine(
     const {
       effect,
       reason = 'fake-rule',
-      sentence = 'The test decided this.',
+      sentence = 'The test chose this decision.',
     } = typeof decided === 'string' ? { effect: decided } : decided;
     const receipt = buildReceipt(nobleSha256, {
       lane: 'kind' in read.data ? 'agent' : 'execute',

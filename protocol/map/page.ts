@@ -197,7 +197,7 @@ export class StoredPage {
     return true;
   }
 
-  /** Only for a page of level 0, like `valueAt`. */
+  /** The leaf at an index, in a page of level 0 only, like `valueAt`. */
   leafAt(sha256: Sha256, at: number): Leaf {
     return { key: this.keyAt(at), ...this.valueAt(at), hash: this.leafHash(sha256, at) };
   }
@@ -218,7 +218,7 @@ export class StoredPage {
     return [end - 2 * HASH_BYTES, end];
   }
 
-  /** Only for a page of a level above 0. */
+  /** The reference at an index, in a page of a level above 0 only. */
   linkAt(at: number): PageLink {
     const [start, end] = this.hashesAt(at);
     const middle = start + HASH_BYTES;

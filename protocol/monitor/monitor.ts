@@ -57,7 +57,7 @@ interface Served {
 export class Monitor {
   private readonly state: MonitorState;
   private rebuild: Rebuild;
-  /** The last poll at each earlier tree size, ascending, as far as unread entries need them for their checks. */
+  /** The last poll at each earlier tree size, ascending, as far as the checks of unread entries need these polls. */
   private looks: readonly Look[];
   /** When the monitor began the last poll in which the main source served the checkpoint of `state.head`. */
   private lookedAt: number | null = null;
@@ -87,7 +87,7 @@ export class Monitor {
     if (served !== null && (await this.extend(served))) {
       const { tree } = served;
       await this.guard(main, () => this.repairing(tree, () => this.readEntries(tree)));
-      // The entries just read may have retired the key that signed the checkpoint.
+      // Opens the checkpoint again, because the entries just read may have retired the key that signed it.
       this.openNote(served.note, main.where);
       if (this.rebuild.log.state.size === served.tree.head.size) this.checkValidity(served.at);
     }

@@ -47,7 +47,7 @@ export const runStateSchema = z.strictObject({
     z.strictObject({
       seq: logIndexSchema,
       proof_id: proofIdSchema,
-      /** Null while the request is pending, like `effect`. */
+      /** The leaf of the request; like `effect` null while pending. */
       leaf_index: logIndexSchema.nullable(),
       effect: effectSchema.nullable(),
     }),

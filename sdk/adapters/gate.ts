@@ -131,7 +131,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
       },
       (outcome) => gate.end(admission, outcome),
       () => {
-        // The tool itself may have changed its arguments before it returned the generator.
+        // Takes the fingerprint again: the tool may have changed its arguments before it returned the generator.
         const fingerprint = attempt(() => planCall(options, call).fingerprint) ?? '';
         return () => requireUnchanged({ admission, fingerprint }, call);
       },
