@@ -42,7 +42,6 @@ export function outsiderOf({ engineUrl, publicUrl, registry }: BenchStack): Outs
   };
 }
 
-/** A request and its receipt; `effect` is the policy's decision for the request. */
 export type Admission = Pick<ReceiptEvidence, 'receipt' | 'request' | 'effect'>;
 
 /** Checks receipts as an outside client, each against its request, and adds to `found`. */

@@ -36,7 +36,7 @@ export async function simulate(
     stream: process.stderr,
   });
   // Counters start at 0 at midnight, so the simulation includes the whole first day. It also reads the day
-  // before, because the log may have the proof of a later admission before the proof of an earlier one.
+  // before, because the log may have the proof of a later admission before that of an earlier admission.
   const start = await firstLeafSince(sql, from - (from % DAY_MS) - DAY_MS);
   bar.start((await treeSize(sql)) - start, 0, { at: '' });
   try {

@@ -95,7 +95,7 @@ export function byKey({ key: a }: { key: Uint8Array }, { key: b }: { key: Uint8A
   return at === KEY_BYTES ? 0 : a[at]! - b[at]!;
 }
 
-/** The index of the last item whose key is at most `key`; -1 if there is none. */
+/** The index of the last item whose key is at most `key`; -1 without such an item. */
 export function lastUpTo(items: readonly { key: Uint8Array }[], key: Uint8Array): number {
   let low = 0;
   let high = items.length;

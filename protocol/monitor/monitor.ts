@@ -161,7 +161,9 @@ export class Monitor {
     return served;
   }
 
-  /** If a policy is pinned, prefers the cosigned checkpoint, which a public API serves instead of the newest. */
+  /**
+   * If a policy is pinned, prefers the cosigned checkpoint, which a public API serves instead of the newest checkpoint.
+   */
   private async readCheckpoint(files: LogFiles): Promise<Uint8Array | null> {
     const cosigned = this.options.pin.policy === null ? null : await files.read(COSIGNED_PATH);
     return cosigned ?? files.read(CHECKPOINT_PATH);
@@ -199,7 +201,7 @@ export class Monitor {
     return (this.state.sources[where] ??= { size: 0, snapshot: -1 });
   }
 
-  /** Accepts a checkpoint of the main source if it extends the last one. */
+  /** Accepts a checkpoint of the main source if it extends the last accepted checkpoint. */
   private async extend(served: Served): Promise<boolean> {
     const { at, seen, files, tree, note } = served;
     const { head } = this.state;

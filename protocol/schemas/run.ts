@@ -42,7 +42,7 @@ export const runStateSchema = z.strictObject({
   agent: textSchema,
   /** `closed` once the close is in the log, `closing` while it is pending. */
   state: z.enum(['open', 'closing', 'closed']),
-  /** The requests of the run except the close: in log order, then the pending ones. */
+  /** The requests of the run except the close: in log order, then the pending requests. */
   members: z.array(
     z.strictObject({
       seq: logIndexSchema,

@@ -201,7 +201,7 @@ export function createPipelineBound(atMost: number): {
     count: (socket) => waiting.get(socket)?.open.size ?? 0,
     unread(socket) {
       let bytes = socket.writableLength;
-      // Responses that wait for an earlier one are not in the buffer of the socket yet.
+      // Responses that wait for an earlier response are not in the buffer of the socket yet.
       for (const one of waiting.get(socket)?.open ?? []) {
         if (one.socket === null) bytes += one.writableLength;
       }

@@ -76,9 +76,9 @@ interface Query extends Promise<unknown> {
 }
 
 /**
- * A pool in which every connection has a postgres.js client of its own that never reconnects. After
- * a reconnect, postgres.js would resolve a statement in flight with an empty result, and run the
- * rest of a transaction outside of the transaction.
+ * A pool in which every connection has a separate postgres.js client, which never reconnects. After a reconnect,
+ * postgres.js would resolve a statement in flight with an empty result, and run the rest of a transaction outside of
+ * the transaction.
  */
 export function connect(url: string, options: ConnectOptions): Sql {
   const { max = 8, waitMs = 10_000, statementTimeoutMs = 30_000, signal } = options;

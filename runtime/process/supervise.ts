@@ -90,7 +90,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions) {
     settleReady = resolve;
     failReady = reject;
   });
-  // Callers that await `ready` get the rejection, which must not end the process if there is no such caller.
+  // Callers that await `ready` get the rejection, which must not end the process without such a caller.
   ready.catch(() => undefined);
 
   function onReady(url: string | undefined): void {

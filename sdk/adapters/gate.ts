@@ -266,7 +266,6 @@ async function runTool<R>(
   return result;
 }
 
-/** The outcome of a call that returned. */
 export function success(value: unknown): Outcome {
   return { result: 'succeeded', value };
 }

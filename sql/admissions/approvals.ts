@@ -44,7 +44,7 @@ export function acceptApproval(
     if (fault !== null) return { outcome: 'rejected', fault };
     if (await isRunClosed(tx, tenantNo, item)) return { outcome: 'run_closed' };
     if (await insertSecond(tx, tenantNo, item, policy)) {
-      // A separate statement, because a row-level security check must see the intake row.
+      // Runs a separate statement, because a row-level security check must see the intake row.
       await tx`
         insert into svc.intake_pending (proof_id, accepted_at)
         select proof_id, accepted_at from svc.intake where proof_id = ${item.proofId}::uuid`;

@@ -19,7 +19,6 @@ export type Outcome =
       requestHash: Buffer;
       reasons: string[];
       acceptedAt: number;
-      /** The seconds in which the action can be approved. */
       approvalSeconds: number;
       /** An approver rejected the pending proof. */
       isRejected?: true;

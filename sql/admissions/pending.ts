@@ -26,17 +26,16 @@ export interface BatchRef {
 export interface PendingIntake extends PinnedIntake {
   /** The batch of the admission; null outside of batches. */
   batch: BatchRef | null;
-  /** The pending chunk with the admission; null when the admission has a pending row of its own. */
+  /** The pending chunk with the admission; null when the admission has a separate pending row. */
   chunkId: string | null;
   /** Whether the request ends its run; null when the request is in no run. */
   runCloses: boolean | null;
 }
 
 /**
- * Reads and locks the admissions in `proofIds` with a pending row of their own, ordered by id.
- * Skips admissions that another transaction has locked, because every worker gets every
- * announcement. The locks are advisory: a row lock held while waiting for the append lock could
- * deadlock with a claim.
+ * Reads and locks the admissions in `proofIds` that have separate pending rows, ordered by id. Skips admissions that
+ * another transaction has locked, because every worker gets every announcement. The locks are advisory: a row lock held
+ * while waiting for the append lock could deadlock with a claim.
  */
 export function loadPending(tx: Db, proofIds: readonly string[]): Promise<PendingIntake[]> {
   return load(

@@ -112,7 +112,7 @@ export async function activatePolicy(
 export interface PolicyActivation {
   digest: Buffer;
   activeFrom: Date;
-  /** `in force` is the latest due activation; earlier ones are `over`, later ones `scheduled`. */
+  /** `in force` is the latest due activation; earlier activations are `over`, later activations `scheduled`. */
   state: 'in force' | 'scheduled' | 'over';
 }
 

@@ -141,7 +141,7 @@ export async function requireOwnSession(sql: Db): Promise<void> {
 
 /**
  * Whether the server is in recovery: a standby, or a restore that still replays WAL, answers queries
- * but accepts no writes. Leaves that are missing there may still arrive.
+ * but accepts no writes. Leaves that this server lacks may still arrive.
  */
 export async function isInRecovery(sql: Db): Promise<boolean> {
   const [row] = await sql<{ is: boolean }[]>`select pg_is_in_recovery() as is`;

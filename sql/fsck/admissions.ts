@@ -91,7 +91,6 @@ export interface CheckedBatch {
   found: ItemCounts;
 }
 
-/** Batches after `after`, in order of their ids. */
 export async function batchesFrom(sql: Db, after: string, limit: number): Promise<CheckedBatch[]> {
   // The pending tables have no index on batch_id, so one scan counts the rows of all batches of the page.
   const ofPage = (pending: string) => sql`

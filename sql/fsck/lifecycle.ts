@@ -18,7 +18,6 @@ export interface CheckedPackage extends PackageRow {
   madeAt: Date;
 }
 
-/** Packages after `after`, in order of their ids. */
 export async function packagesFrom(sql: Db, after: string, limit: number) {
   const rows = await sql<CheckedPackage[]>`
     select k.package_id as "packageId", encode(k.members_hash, 'hex') as "membersHash",

@@ -71,7 +71,7 @@ async function faultsOf(
   return new Map(rows.map(({ n, fault }) => [n - 1, fault]));
 }
 
-/** In two statements, because a row-level security check on members must see the package row. */
+/** Runs two statements, because a row-level security check on members must see the package row. */
 async function insertPackage(
   tx: Transaction,
   tenantNo: number,

@@ -92,7 +92,7 @@ async function insertRequest(
   tenantNo: number,
   item: RevocationItem,
 ): Promise<boolean> {
-  // In two statements, because a row-level security check on the pending row must see the request.
+  // Runs two statements, because a row-level security check on the pending row must see the request.
   const { requestId, keyNo, proofId, artifactKind, reasonHash, document } = item;
   const inserted = await tx`
     insert into svc.revocation_request

@@ -198,7 +198,7 @@ export async function insertCheckpoint(
   return inserted.count === 1;
 }
 
-/** The size of the last checkpoint by one of these keys; 0 when there is none. The signature is not verified. */
+/** The size of the last checkpoint by one of these keys; 0 without such a checkpoint. The signature is not verified. */
 export async function latestCheckpointBy(sql: Db, keys: readonly Vkey[]): Promise<number> {
   // A signature line has the key id and the signature in base64. The first five characters depend on the key id
   // alone: on 30 of its 32 bits.

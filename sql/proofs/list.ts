@@ -16,7 +16,6 @@ import { compromisesIn, keysInLog, voidingLeaf } from '../log/keys.js';
 import { statusesOf } from './read.js';
 import { verdictsForLeaves } from '../log/verdicts.js';
 
-/** A proof in a list, with the inputs of its status. */
 export interface ProofInList {
   proofId: string;
   leafIndex: number;

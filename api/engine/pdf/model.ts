@@ -303,7 +303,7 @@ function headlineOf(exported: ProofExport): Headline {
   );
   const stated = effectOf(aep.subject, effect);
   const text = asserts
-    ? // Only the first ended artifact of the chain: later ones depend on it and ended with it.
+    ? // Names only the first ended artifact of the chain: the later artifacts ended with it.
       [
         stated,
         `proof ${effect === 'ADMIT' ? '' : `of the ${NOUNS[effect]} `}${status}`,

@@ -282,7 +282,7 @@ function statement(
   };
 }
 
-/** Keeps the first revocation of each artifact kind: later ones have no effect. */
+/** Keeps the first revocation of each artifact kind: later revocations have no effect. */
 function firstOfEachKind(revocations: readonly RevocationInHistory[]): RevocationInHistory[] {
   const kinds = new Set<ArtifactKind>();
   return revocations.filter(({ kind }) => !kinds.has(kind) && kinds.add(kind));

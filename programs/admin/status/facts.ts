@@ -158,7 +158,7 @@ function faultsIn(readiness: object): string[] {
 interface PublicApi {
   url: string;
   ready: boolean;
-  /** The `status` in the response, or why there is none. */
+  /** The `status` in the response, or why no response arrived. */
   status: string;
   /** Age of the served snapshot in milliseconds, and why no newer snapshot is served. */
   age_ms: number | null;
