@@ -12,8 +12,8 @@ const SAVE_EVERY_MS = 2_000;
 export class Stopped extends Error {}
 
 /**
- * Checks the registry, the snapshot, or both and their agreement. It rebuilds the public map from the
- * public log, and then walks the registry in log order, to compare each proof with its public record.
+ * Checks the registry, the snapshot, or both and their agreement. The check rebuilds the public map from the public
+ * log, and then walks the registry in log order, to compare each proof with its public record.
  *
  * @throws Stopped when the signal is aborted; the next run resumes at the saved position
  */

@@ -289,7 +289,7 @@ async function reasonOf(check: () => Promise<unknown>): Promise<string | null> {
   }
 }
 
-/** Prepared policy sets by digest. They never change, so the cache only evicts the least recently used set. */
+/** Prepared policy sets by digest. A set never changes, so the cache only evicts the least recently used set. */
 export function policyCache(sql: Db): (digest: Buffer) => Promise<PolicyEngine> {
   const engines = new Map<string, Promise<PolicyEngine>>();
   return (digest) => {

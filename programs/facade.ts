@@ -20,8 +20,8 @@ const MAX_FAILED_STARTS = 4;
 
 /**
  * Keeps `processes` processes serving one port, and resolves with their URL once all of them serve.
- * They accept connections from one shared socket, which this process opens without handling traffic.
- * While one process is replaced, the others accept connections.
+ * The processes accept connections from one shared socket, which this process opens without handling traffic. While one
+ * process is replaced, the others accept connections.
  */
 async function superviseProcesses(config: FacadeConfig, program: ProgramContext): Promise<string> {
   const { log } = program;

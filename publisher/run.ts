@@ -12,7 +12,7 @@ import { ReplicaUnusableError } from './registry/sql-registry.js';
 const EVERY_SECOND = '* * * * * *';
 /** The longest pause between cycles, needed when the schedule stops because the clock was set back. */
 const LONGEST_PAUSE_MS = 3_000;
-/** Longer than any statement or request: a cycle reports progress after each of them. */
+/** Longer than any statement or request, after each of which a cycle reports progress. */
 const STALL_TIMEOUT_MS = 120_000;
 /** Consecutive failed cycles after which a publisher releases its leases to another publisher. */
 const MAX_FAILED_CYCLES = 3;

@@ -35,7 +35,7 @@ export interface FakeEngine {
 
 /**
  * A fake engine for tests of programs that use this package: it answers single admissions with
- * receipts whose hashes are correct, without a network. The same body gets the same receipt. It signs
+ * receipts whose hashes are correct, without a network. The same body gets the same receipt. A fake engine signs
  * nothing, keeps no log and supports no other operation, so its receipts prove nothing.
  *
  * @param decide the effect of a request; default `ADMIT`

@@ -299,7 +299,7 @@ export class StoredPage {
 }
 
 /**
- * The leaves of a page of level 0. Their keys and values share the memory of `bytes`.
+ * The leaves of a page of level 0. Keys and values share the memory of `bytes`.
  *
  * @throws ProtocolError `malformed_map_page`
  */

@@ -337,7 +337,7 @@ export class Monitor {
     const found = await findProof(crypto.sha256, (key) => this.rebuild.find(key), proofId);
     const status = found === null ? 'ABSENT' : statusOf('proof', { proofId, ...found, log });
     const before = (this.state.watched[proofId] ??= { status, since: Math.min(one.at, now()) });
-    // A delay declared after the receipt was first seen does not apply to it.
+    // A delay that the log declared after the receipt was first seen does not apply to the receipt.
     if (snapshot !== null) before.delay ??= mergeDelayOf(snapshot.entry);
     const { delay = DEFAULT_MERGE_DELAY } = before;
     if (status !== before.status) {

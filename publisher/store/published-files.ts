@@ -158,7 +158,7 @@ export class SnapshotWriter {
   }
 
   /**
-   * Replaces a file that readers fetch by a fixed name. It is durable when this returns.
+   * Replaces a file that readers fetch by a fixed name. The new file is durable when this returns.
    *
    * @param present the content that the file must still have; null: the file must not exist
    * @throws LeaseLostError when the file has different content

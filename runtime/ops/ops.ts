@@ -120,8 +120,7 @@ interface Answer {
 const AGAIN_SOON = { 'Retry-After': '1' };
 
 /**
- * The operations listener. It serves three paths without authentication, so it must not expose
- * tenant data.
+ * The operations listener serves three paths without authentication, so it must not expose tenant data.
  */
 export function openOpsListener(
   source: OpsSource,

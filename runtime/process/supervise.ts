@@ -123,7 +123,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions) {
         resolve({ ending, lastedMs: performance.now() - began });
       };
       process.once('error', (error) => over(`did not start (${error.message})`));
-      // `close` follows the last output line; `exit` may precede it.
+      // `close` follows the last output line; `exit` may precede that line.
       process.once('close', (code, signal) => over(describe(code, signal)));
     });
   }

@@ -368,7 +368,7 @@ const evidenceSettled = (receipt: AgentReceipt): Promise<void> =>
     () => undefined,
   );
 
-/** Calls a callback. Its errors must not replace the tool's result. */
+/** Calls a callback, whose errors must not replace the tool's result. */
 function notify<T>(callback: ((value: T) => unknown) | undefined, value: T): void {
   try {
     Promise.resolve(callback?.(value)).catch(() => undefined);

@@ -60,7 +60,7 @@ export type BatchOutcome =
 /** The `lane` of the idempotency keys of batches, which differs from every request type. */
 const BATCHES = 3;
 /**
- * Maximum number of items per chunk and per job. It is large, because each chunk costs a dozen statements and a commit.
+ * Maximum number of items per chunk and per job, large because each chunk costs a dozen statements and a commit.
  */
 export const CHUNK_ITEMS = 1_000;
 const ROWS_PER_STATEMENT = 1_000;

@@ -234,7 +234,7 @@ export const endedSize = (sql: Db): Promise<number> =>
 export const isRetired = (sql: Db, origin: string): Promise<boolean> =>
   valueOf(sql`select exists (select from svc.retired_log where origin = ${origin})`);
 
-/** The present and past names of this database's log. A delegation is signed for one of them. */
+/** The present and past names of this database's log. A delegation is signed for one of these names. */
 export async function knownOrigins(sql: Db): Promise<string[]> {
   const [origin] = (await latestCheckpoint(sql))?.note.split('\n') ?? [];
   return [...(origin === undefined ? [] : [origin]), ...(await endedOrigins(sql))];

@@ -89,8 +89,7 @@ export const failedOtherwise = (sql: Db, size: number): Promise<number[]> =>
       and first_index < ${size} order by first_index`);
 
 /**
- * The failed checks of a verdict. They equal `voidedOf` if a proof fails only because its key is
- * compromised.
+ * The failed checks of a verdict, which equal `voidedOf` if a proof fails only because its key is compromised.
  */
 export const failedOf = (sql: Db) => sql`
   jsonb_path_query_array(checks, '$[*] ? (@.result == "fail")')`;

@@ -46,7 +46,7 @@ export async function insertApiKey(sql: Db, key: NewApiKey): Promise<Date | null
 
 /**
  * Revokes a key and the keys that it created, permanently, but not the successor of a rotated key.
- * Their accepted admissions that are not yet signed are rejected, too.
+ * Accepted admissions of these keys that are not yet signed are rejected, too.
  */
 export function revokeApiKey(sql: Pool | Transaction, keyId: string): Promise<void> {
   return withGateLock(sql, async (tx) => {

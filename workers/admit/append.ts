@@ -51,7 +51,7 @@ export function append(context: AdmitContext, prepared: Prepared[]): Promise<App
   return commitGroup(context, (tx) => appendPrepared(tx, context, prepared));
 }
 
-/** Appends closes of runs. Their AEPs depend on the log, so they are signed under the append lock. */
+/** Appends closes of runs, whose AEPs depend on the log and are therefore signed under the append lock. */
 export async function appendCloses(
   context: AdmitContext,
   closes: readonly Pick<Prepared, 'intake'>[],

@@ -45,8 +45,8 @@ type TimedContext = AdmitContext & { startedAt: number };
 const YIELD_AFTER_MS = 1;
 
 /**
- * Processes admissions: load → canonicalize → evaluate → hash → sign → append. It skips ids that
- * are unknown, not accepted or committed already, so they may be announced repeatedly.
+ * Processes admissions: load → canonicalize → evaluate → hash → sign → append. Skips ids that are unknown, not accepted
+ * or committed already, so ids may be announced repeatedly.
  *
  * @param requests request ids from the announcement: untrusted, for log lines only
  * @param prepareMs time after which no more admissions are prepared

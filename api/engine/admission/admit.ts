@@ -178,7 +178,7 @@ export const AGENT: RequestType = {
   version: SCHEMA.agentEnvelope,
 };
 
-/** A body that matches its schema. Its tenant, facts and parent are not checked yet. */
+/** A body that matches its schema, and whose tenant, facts and parent are not checked yet. */
 export interface ParsedAdmission extends RegistryCheckInput {
   body: AdmissionBody;
   /** The body in RFC 8785 form, which is stored. */

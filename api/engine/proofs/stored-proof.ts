@@ -54,7 +54,8 @@ export async function findProof(
 
 /**
  * Finds a proof whose payload is needed. After a data loss, `admin log adopt` may append a published leaf
- * without its tenant. Its proof counts as erased, because anyone can read in the log that the proof exists.
+ * without its tenant. The proof of such a leaf counts as erased, because anyone can read in the log that the proof
+ * exists.
  */
 export async function findWithPayload(
   sql: Pool,

@@ -112,7 +112,7 @@ export const runPackageOperation = tenantOperation(
     }),
 );
 
-/** Members per query. Their rows are prepared without yielding to the event loop. */
+/** Members per query, whose rows are prepared without yielding to the event loop. */
 const GROUP = 50;
 
 /**

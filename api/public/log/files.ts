@@ -209,7 +209,7 @@ export async function keysOf(ctx: PublicContext, snapshot: Snapshot): Promise<Pu
 
 const jwks = new Map<string, PublicJwk>();
 
-/** The key that the entry at an index activates. Its thumbprint must equal `keyId` of the record. */
+/** The key that the entry at an index activates, whose thumbprint must equal `keyId` of the record. */
 async function jwkOf(
   ctx: PublicContext,
   snapshot: Snapshot,

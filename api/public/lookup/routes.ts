@@ -164,7 +164,7 @@ export function requestedByQuery(query: string): string {
   return requested;
 }
 
-/** Answers a lookup by POST. Its body may contain a share token, which an error may quote. */
+/** Answers a lookup by POST, whose body may contain a share token, which an error may quote. */
 export async function postLookup(
   exchange: Exchange,
   view: Pick<LookupTarget, 'view'> = {},

@@ -105,7 +105,7 @@ interface PageParts extends View {
   now: number;
 }
 
-/** The frame of every page. It works without scripts and loads nothing from another origin. */
+/** The frame of every page, which works without scripts and loads nothing from another origin. */
 export function renderPage({ title, asked, main, snapshot, now }: PageParts): string {
   return html`<!doctype html>
     <html lang="en">

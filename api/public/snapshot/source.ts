@@ -13,7 +13,7 @@ import {
   tileWidth,
 } from '#protocol/tiles';
 
-/** A directory or server with a snapshot. Its bytes are untrusted until verified. */
+/** A directory or server with a snapshot, whose bytes are untrusted until verified. */
 export interface SnapshotSource {
   /** Shown by `/readyz`, which must not reveal the location. */
   readonly kind: 'directory' | 'http' | 'bucket';
