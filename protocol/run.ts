@@ -41,7 +41,7 @@ export type RunFaultCode = (typeof RUN_FAULTS)[number];
 
 export interface RunFault {
   code: RunFaultCode | OfflineFaultCode;
-  /** For display; may change. */
+  /** For display: the wording may change. */
   detail: string;
   /** RFC 6901 JSON Pointer into the package. */
   pointer: string;

@@ -26,7 +26,7 @@ export function publisherMetrics(
     written: () => number;
     /** The snapshot directory; null when the snapshot is in a bucket. */
     directory: string | null;
-    /** 0 without witnesses. */
+    /** 0 if no witness is configured. */
     quorumAgeMs: () => number;
   },
 ): PublisherMetrics {

@@ -49,7 +49,7 @@ export type OfflineFaultCode = (typeof OFFLINE_FAULTS)[number];
 
 export interface OfflineFault {
   code: OfflineFaultCode;
-  /** For display; may change. */
+  /** For display: the wording may change. */
   detail: string;
   /** RFC 6901 JSON Pointer into the document, if the fault has a location. */
   pointer?: string;
@@ -74,7 +74,7 @@ export type UndecidableCause = (typeof UNDECIDABLE_CAUSES)[number];
 export interface Undecidable {
   decidable: false;
   cause: UndecidableCause;
-  /** For display; may change. */
+  /** For display: the wording may change. */
   detail: string;
 }
 

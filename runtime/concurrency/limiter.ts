@@ -21,14 +21,14 @@ export interface Limits {
   timeoutMs: number;
 }
 
-/** Work that runs. */
+/** A unit of work that is running. */
 interface Unit {
   /** Milliseconds, by the monotonic clock. */
   since: number;
 }
 
 interface Owner {
-  /** In the order of their starts. */
+  /** In start order. */
   running: Set<Unit>;
   waiting: Set<() => void>;
 }

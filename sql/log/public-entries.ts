@@ -19,7 +19,7 @@ type Members<Entry> = Omit<Entry, 'schema_version' | 'type'>;
 export const VERDICTS_CHANNEL = 'svc_verdicts';
 
 /**
- * Appends a verdict entry, and announces it when the transaction commits. Only for the verifier's role.
+ * Appends a verdict entry, and announces it when the transaction commits. Requires the verifier's role.
  *
  * @param latest the index of the last verdict entry that the caller has read, or null
  * @throws an error with the code 40001 when the log has a later verdict entry

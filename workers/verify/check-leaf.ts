@@ -179,7 +179,7 @@ export interface KeyHistory {
 
 export const NO_KEYS: KeyHistory = { entries: [], digest: NO_KEYS_DIGEST, sound: true };
 
-/** A canonical key entry begins with `{"change":`. Of the other entries, only erasures (`{"cause":`) are parsed too. */
+/** A canonical key entry begins with `{"change":`. Besides key entries, only erasures (`{"cause":`) are parsed. */
 const FIRST_OF_NAME = 2;
 const C_OF_CHANGE = 0x63;
 
