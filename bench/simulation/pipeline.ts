@@ -59,7 +59,7 @@ export interface Setup {
   /** Worker processes of each log. */
   workers: number;
   /**
-   * `rows`: verdicts without log entries. `at each cycle`, `between cycles`: an entry is appended when a
+   * `rows`: verdicts get no log entries. `at each cycle`, `between cycles`: an entry is appended when a
    * publish cycle begins, or half a second later.
    */
   verdicts: 'rows' | 'at each cycle' | 'between cycles';

@@ -7,7 +7,7 @@ import { LeaseLostError } from '../errors.js';
 
 /** A lease that at most one publisher holds at a time. */
 export interface Lease {
-  /** Takes the lease if it is free. Returns whether this publisher now holds it. */
+  /** Takes the lease if free, and returns whether this publisher now holds the lease. */
   take(): Promise<boolean>;
   /** Whether this publisher still holds the lease; checked right before each irreversible step. */
   held(): Promise<boolean>;

@@ -316,7 +316,7 @@ function workerReadiness(
     const [database, queue] = await Promise.all([checkDatabase(), checkQueue()]);
     const isConsuming = queue === 'up' && takesJobs();
     const jobs = isConsuming || isDown() ? 'up' : 'down';
-    // Not ready with an inactive key, because no admission is committed.
+    // With an inactive key, a worker is not ready: it commits no admission.
     const ready = database === 'up' && jobs === 'up' && signingKey === 'active';
     const whenReady = isConsuming ? 'ready' : 'degraded';
     return {

@@ -10,7 +10,7 @@ import { readRunStates, type RunPlace, type RunState } from '#sql/admissions/run
 import type { EngineContext, QueryTenant } from '../context.js';
 import { at, Problem } from '../http/problem.js';
 
-// A worker repeats these checks under the append lock. The engine makes them to reject a request at once.
+// A worker repeats these checks under the append lock; the checks of the engine reject a request at once.
 
 export interface RegistryCheckInput {
   lane: Lane;

@@ -16,7 +16,7 @@ import { at, Problem } from './problem.js';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
 import { SCHEMA } from '#protocol/schemas/ids';
 
-/** Checks of admissions and batches before the body is read. The OpenAPI guide has their order. */
+/** Checks admissions and batches before the body is read, in the order of the OpenAPI guide. */
 export async function authorizeAdmission(
   { authenticate, ctx, requireCapacity }: EngineDeps,
   spec: OperationSpec,

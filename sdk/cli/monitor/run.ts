@@ -151,7 +151,7 @@ function openWatched(
           if (file !== path && (await lstat(file).then(() => false, isMissing))) return [];
           throw error;
         });
-        // Not with a spread: a file may list more proofs than a call has arguments.
+        // Avoids a spread, because a file may list more proofs than a call may have arguments.
         for (const one of await reporting(file, found)) watched.push(one);
       }
     }
