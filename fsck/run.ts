@@ -12,8 +12,8 @@ const SAVE_EVERY_MS = 2_000;
 export class Stopped extends Error {}
 
 /**
- * Checks the registry, the snapshot, or both and their agreement. It rebuilds the public map from the
- * public log, and then walks the registry in log order, to compare each proof with its public record.
+ * Checks the registry, the snapshot, or both and their agreement. The check rebuilds the public map from the public
+ * log, and then walks the registry in log order, to compare each proof with its public record.
  *
  * @throws Stopped when the signal is aborted; the next run resumes at the saved position
  */
@@ -68,7 +68,7 @@ async function walk(
     // Yields, so that signal handlers can run.
     await sleep(0);
     const isStopped = options.signal.aborted;
-    // A run must resume at the start of a tile; the last tile may be partial.
+    // Saves only positions at the start of a tile, where a run must resume; the last tile may be partial.
     const isDue = isStopped || Date.now() - saved >= saveEveryMs || position === end;
     if (isDue && position % TILE_WIDTH === 0) {
       await options.state.save({ position, walk: registry.snapshot(), findings: findings.state });

@@ -11,9 +11,9 @@ import type { WalkState } from './registry/walk.js';
 export type Stage = 'public log' | 'map' | 'leaves' | 'admissions' | 'shares';
 
 export interface FsckOptions {
-  /** Null skips the database. */
+  /** The database; null skips its check. */
   registry: { sql: Pool; logVkeys: PinnedKeys } | null;
-  /** Null skips the snapshot. */
+  /** The snapshot; null skips its check. */
   snapshot: { files: LogFiles; log: PinnedKeys } | null;
   /** The age from which a pending admission is a finding, in milliseconds. */
   waitMs: number;

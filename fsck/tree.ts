@@ -15,7 +15,7 @@ export interface TreeState {
  */
 export class GrowingTree {
   size: number;
-  /** By level: the hashes of the partial tile. */
+  /** The hashes of the partial tile of each level. */
   private edge: Uint8Array[][];
 
   constructor(state: TreeState = { size: 0, edge: [] }) {
@@ -30,7 +30,7 @@ export class GrowingTree {
       .flatMap((tile) => appended(new CompactRange(nativeSha256), tile).hashes);
   }
 
-  /** The root that the tree would have with these leaves appended. */
+  /** The root that the tree would have after these leaves are appended. */
   root(leafHashes: readonly Uint8Array[] = []): Uint8Array {
     const range = new CompactRange(nativeSha256, { size: this.size, hashes: this.subtrees() });
     return appended(range, leafHashes).root();

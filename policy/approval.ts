@@ -11,7 +11,7 @@ export const isOverlayId = (id: string): boolean => id.startsWith(OVERLAY_PREFIX
 
 function annotated(policies: PolicyFiles['policies']) {
   return Object.entries(policies).flatMap(([id, text]) => {
-    // Skips the rules of tenants: they cannot have the annotation, and parsing each takes a millisecond.
+    // Skips the rules of tenants, which cannot have the annotation: parsing a rule takes a millisecond.
     if (isOverlayId(id)) return [];
     const answer = cedar.policyToJson(text);
     if (answer.type !== 'success') return [];

@@ -148,7 +148,7 @@ function isTooComplex(text: string): boolean {
   );
 }
 
-/** The errors that a tenant's rules have under every policy set. */
+/** The errors of a tenant's rules that do not depend on the policy set. */
 export function overlayFormProblems(policies: PolicyFiles['policies']): PolicyProblem[] {
   return Object.entries(policies).flatMap(([id, text]) => {
     const error = (message: string) => wholeFile(policyFile(id), 'error', message);
@@ -238,7 +238,7 @@ function placeOf(text: string, offset: number): { line: number; column: number }
  */
 async function openPolicySet(stored: StoredPolicySet): Promise<PolicyEngine> {
   const all = Object.entries(stored.files.policies);
-  // A compromised engine, which stores overlays, could store a permit.
+  // The engine stores overlays, so a compromised engine could store a `permit`.
   rejectErrors(overlayFormProblems(Object.fromEntries(all.filter(([id]) => isOverlayId(id)))));
   const engine = await preparePolicyEngine(stored);
   const { schema, policies, counters } = stored.files;
@@ -289,7 +289,7 @@ async function reasonOf(check: () => Promise<unknown>): Promise<string | null> {
   }
 }
 
-/** Prepared policy sets by digest. They never change, so the cache only evicts the least recently used set. */
+/** Prepared policy sets by digest. A set never changes, so the cache only evicts the least recently used set. */
 export function policyCache(sql: Db): (digest: Buffer) => Promise<PolicyEngine> {
   const engines = new Map<string, Promise<PolicyEngine>>();
   return (digest) => {

@@ -13,7 +13,7 @@ import { type AppliedCounter, counterId, type CounterRef } from '#sql/admissions
 import type { Decision } from '#sql/proofs/rebuild-aep';
 
 const counterSchema = z.strictObject({
-  /** Null: every action. */
+  /** The counted actions; null means all. */
   actions: z
     .array(z.string().regex(ACTION_PATTERN, 'expected an action'))
     .min(1, 'expected at least one action, or null for all')

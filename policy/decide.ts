@@ -101,7 +101,7 @@ export function preparse(name: string, files: PolicyFiles): PreparedTexts {
   return { name, facts: declaredFacts(files.schema), counters: files.counters ?? {}, waived };
 }
 
-/** The name in Cedar for a set's texts without the policies that an approval waives. */
+/** The name under which Cedar has a set's texts without the policies that an approval waives. */
 const waivedName = (name: string): string => `${name} approved`;
 
 interface Evaluation {

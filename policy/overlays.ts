@@ -11,7 +11,6 @@ import { digestOf, engineOf, manifestOf, PolicySetError, sentencesIn } from './p
 /** The texts of a tenant's rules, by id. */
 export type OverlayRules = Record<string, string>;
 
-/** The canonical document of an overlay and its SHA-256. */
 export function documentOf(rules: OverlayRules): { digest: Buffer; document: string } {
   const document = canonicalize(rules);
   return { digest: digestOf(document), document };

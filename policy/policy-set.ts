@@ -62,7 +62,7 @@ export function parseCounters(bytes: Uint8Array): Counters {
     );
     return refuse(issues.join('; '));
   }
-  // zod drops a member `__proto__`.
+  // Rejects a member `__proto__`, which zod drops.
   if (canonicalize(parsed.data) !== canonicalize(document)) refuse('__proto__ is not a name');
   return parsed.data;
 }

@@ -8,7 +8,6 @@ const SENTENCES: Readonly<Record<string, (name: string) => string>> = {
 
 export const RESERVED_PREFIXES = Object.keys(SENTENCES);
 
-/** The sentence about a reason; undefined for a policy id. */
 export function reasonSentence(reason: string): string | undefined {
   const prefix = RESERVED_PREFIXES.find((one) => reason.startsWith(one)) ?? '';
   return SENTENCES[prefix]?.(reason.slice(prefix.length));

@@ -29,7 +29,7 @@ import {
 } from './policy-set.js';
 
 export interface Recorded {
-  /** The recorded AEP; null once the payload is erased. Then only `aepHash` is compared. */
+  /** The recorded AEP; null once the payload is erased, and only `aepHash` can be compared. */
   aep: JsonValue;
   /** SHA-256 of the AEP as the log entry states it, lower-case hex. */
   aepHash: string;
@@ -118,7 +118,7 @@ function own(value: Record<string, JsonValue>, name: string): JsonValue | undefi
   return Object.hasOwn(value, name) ? value[name] : undefined;
 }
 
-/** A stored set that decides by its stored texts, even if altered. Its decisions are never signed. */
+/** A stored set that decides by its stored texts, even if altered, and whose decisions are never signed. */
 export interface ReplayPolicy extends PolicyEngine {
   /** The digest of the stored texts, for the version of Cedar that the set was stored for. */
   digest: string;

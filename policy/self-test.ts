@@ -29,14 +29,14 @@ const POLICIES = {
     when { 9223372036854775807 + 1 == 0 };`,
 };
 
-/** Checks at start that this process decides known requests correctly. @throws Error if it must not decide */
+/** Checks at start that this process decides known requests correctly. @throws Error otherwise */
 export async function policySelfTest(): Promise<void> {
   const files = { schema: await inputSchema(), policies: POLICIES, sentences: {} };
   const engine = await preparePolicyEngine(await makePolicySet(files));
   const expected: [string, PolicyInput, Effect][] = [
     ['an allowed request', PROBE, 'ADMIT'],
     ['a forbidden request', { ...PROBE, action: 'FORBIDDEN' }, 'DENY'],
-    ['a forbid that errs', { ...PROBE, action: 'ERRS' }, 'DENY'],
+    ['a forbid whose evaluation fails', { ...PROBE, action: 'ERRS' }, 'DENY'],
     ['a request that needs an approval', HELD, 'REQUIRE_APPROVAL'],
     ['an approved request', { ...HELD, approval: APPROVAL }, 'ADMIT'],
     ['a request outside the schema', { ...PROBE, tool: 1 as unknown as string }, 'DENY'],

@@ -27,7 +27,7 @@ import { runService } from './service.js';
 /** A stopping engine answers waiting admissions with 202 after this time. */
 const LAST_WAIT_MS = 3_000;
 
-/** Statement timeout. It is short, because a caller waits for each statement of the engine. */
+/** Statement timeout, short because a caller waits for each statement of the engine. */
 const STATEMENT_MS = 10_000;
 
 /**

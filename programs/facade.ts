@@ -20,8 +20,8 @@ const MAX_FAILED_STARTS = 4;
 
 /**
  * Keeps `processes` processes serving one port, and resolves with their URL once all of them serve.
- * They accept connections from one shared socket, which this process opens without handling traffic.
- * While one process is replaced, the others accept connections.
+ * The processes accept connections from one shared socket, which this process opens without handling traffic. While one
+ * process is replaced, the others accept connections.
  */
 async function superviseProcesses(config: FacadeConfig, program: ProgramContext): Promise<string> {
   const { log } = program;
@@ -39,7 +39,7 @@ async function superviseProcesses(config: FacadeConfig, program: ProgramContext)
       },
       {
         log,
-        // Ctrl-C reaches the children directly (one process group): after `signal` their exit is expected.
+        // Ctrl-C reaches the children directly (one process group): after `signal` fires, their exit is expected.
         signal: program.signal,
         launch: ({ env }) => cluster.fork(env).process,
         graceMs: config.drain.delayMs + (config.drain.deadlineMs ?? PROCESS_GRACE_MS),

@@ -95,7 +95,7 @@ await runService('publisher', publisherConfig, async (program) => {
   const find = async (): Promise<Readiness> => {
     const { ready, details } = readiness.find();
     const { directory } = store;
-    // A bucket has no disk of its own.
+    // A bucket has no disk to measure.
     const disk =
       directory === null ? null : await withTimeout(statfs(directory), STATFS_MS).catch(() => null);
     return {
@@ -117,7 +117,7 @@ await runService('publisher', publisherConfig, async (program) => {
     went: ({ outcome }) => {
       if (outcome !== 'published' || hasPublished) return;
       hasPublished = true;
-      // Sends a heartbeat at once, because the last one shows the previous publisher's snapshot.
+      // Sends a heartbeat at once, because the last heartbeat shows the previous publisher's snapshot.
       void beat();
     },
   };

@@ -244,7 +244,7 @@ export async function startStack(config: StartConfig, ctx: ProgramContext) {
   );
   step('database set up');
 
-  // Programs start together and stop in reverse order, so that each outlives its clients.
+  // Programs start together and stop in reverse order, so that no program stops before its clients.
   const start = (name: ProgramName, portVariable?: string): Supervised => {
     const child = supervise(
       {

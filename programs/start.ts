@@ -25,7 +25,7 @@ const code = await runProgram(
     });
     const readyFile = join(config.dataDir, 'ready.json');
     const stack = await startStack(config, ctx);
-    // Removed first at shutdown, because its content is about to become invalid.
+    // Runs first at shutdown, because the addresses in `ready.json` are about to become invalid.
     ctx.onStop(() => rmSync(readyFile, { force: true }));
     const ready = {
       engine_url: stack.engineUrl,
@@ -70,7 +70,7 @@ function executeLine(stack: Stack, receiptFile: string): string {
 
 function banner(stack: Stack, dataDir: string): string {
   const receiptFile = join(dataDir, 'last-receipt.json');
-  // Waits for the publication.
+  // The line sleeps until the proof is published.
   const id = `$(sleep 3; sed -n 's/.*"registry_proof_id":"\\([0-9a-f]*\\)".*/\\1/p' ${quoted(receiptFile)})`;
   return `
 Ready.

@@ -159,8 +159,8 @@ export interface ReceiptFacts {
 }
 
 /**
- * The response to an admission. It depends only on `ReceiptFacts`, so a repeated request gets the same
- * bytes although no response is stored.
+ * The response to an admission. A response depends only on `ReceiptFacts`, so a repeated request gets the same bytes
+ * although no response is stored.
  */
 export function buildReceipt(
   sha256: Sha256,

@@ -13,13 +13,13 @@ export interface ApprovalSubject {
   requestHash: string;
   /** Name and value of each commitment of the AEP except the request hash, ascending by name. */
   values: readonly (readonly [name: string, value: JsonValue])[];
-  /** The server states these members; the AEP does not contain them. */
+  /** The members that the server states and the AEP does not contain. */
   notes: Pick<ApprovalRequest, 'expires_at' | 'sentences'>;
 }
 
 /**
- * Recomputes the AEP hash and all commitments of a pending proof, so that an approver signs what was
- * shown. Otherwise a server could alter or withhold a value.
+ * Recomputes the AEP hash and all commitments of a pending proof, so that an approver signs what was shown: a server
+ * could alter or withhold a value.
  */
 export function readApprovalRequest(
   sha256: Sha256,
@@ -46,8 +46,8 @@ export function readApprovalRequest(
 }
 
 /**
- * The rows that an approver reads before the decision: label and text. They include every member of the
- * subject, even members that a later version adds.
+ * The rows that an approver reads before the decision: label and text. The rows include every member of the subject,
+ * even members that a later version adds.
  */
 export function describeSubject({ aep, notes, values }: ApprovalSubject): [string, string][] {
   const { subject, environment, decision, accepted_at } = aep;

@@ -27,7 +27,7 @@ export function saltsFrom(sha256: Sha256, seed: Uint8Array): SaltOf {
 
 /** The block size of SHA-256 in bytes. */
 const BLOCK = 64;
-// This buffer is reused, because an allocation of more than 64 bytes takes longer than hashing.
+// A reused buffer, because an allocation of more than 64 bytes takes longer than hashing.
 const scratch = new Uint8Array(4 * BLOCK);
 
 /** A block with the HMAC key XOR `pad`, then room for a message. The next call overwrites the buffer. */

@@ -40,9 +40,8 @@ export function strictEd25519(raw: Ed25519Verify): Ed25519Verify {
 }
 
 /**
- * Strict verification in JavaScript. It recomputes R = [S]B − [k]A and compares its bytes, as
- * native implementations do; the library's own verification multiplies by the cofactor and so
- * accepts an R with a torsion component.
+ * Strict verification in JavaScript, which recomputes R = [S]B − [k]A and compares its bytes, as native implementations
+ * do; the library's own verification multiplies by the cofactor and so accepts an R with a torsion component.
  */
 export const nobleVerify: Ed25519Verify = strictEd25519((publicKey, message, signature) => {
   try {

@@ -4,7 +4,7 @@ import { formatTime } from './time.js';
 
 export interface VerdictInHistory {
   verdictId: number;
-  /** Whether the row covers a range of leaves: each leaf passed, unless it has a row of its own. */
+  /** Whether the row covers a range of leaves: each leaf passed, unless the leaf has a separate row. */
   frontier: boolean;
   treeSize: number;
   outcome: Outcome;

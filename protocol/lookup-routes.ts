@@ -38,7 +38,7 @@ const byPath = (kind: ArtifactKind, ...ids: LookupName[]): VerdictRoute => ({
   unmatched: kind,
 });
 
-/** Lookups by URL path. They search all proofs, not only recent ones. */
+/** Lookups by URL path, which search all proofs, not only recent proofs. */
 export const BY_PATH = {
   proof: { ...byPath('proof', 'proof_id'), unmatched: 'not-found' },
   certificate: byPath('certificate', 'certificate_id', 'certificate_ref', 'trust_asset_id'),

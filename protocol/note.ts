@@ -15,9 +15,9 @@ const SIGNATURE_LINE = /^\u2014 (\S+) (\S+)$/u;
 // Key names have no plus sign and no Unicode space.
 const KEY_NAME = /^[^\s+]+$/u;
 const CONTROL = /[\u0000-\u0009\u000b-\u001f]/;
-/** C2SP signed-note requires a limit on the number of signatures. It must be at least 16. */
+/** C2SP signed-note requires a limit of at least 16 signatures. */
 const MAX_SIGNATURES = 64;
-/** Bytes of UTF-8. Notes need a limit: anyone can add signature lines, and readers store notes. */
+/** Counts UTF-8 bytes. Notes need a limit: anyone can add signature lines, and readers store notes. */
 const MAX_NOTE_BYTES = 1_000_000;
 
 const malformedNote = errorOf('malformed_note');

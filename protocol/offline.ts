@@ -117,7 +117,7 @@ export function verifyOffline(
 interface Signer {
   keyId: string;
   publicKey: Uint8Array;
-  /** Null for a pinned key. */
+  /** The delegation of the key; null for a pinned key. */
   delegation: Delegation | null;
   /** The pins of the key, or of the root that delegated to the key. */
   pins: readonly [AepKeyPin, ...AepKeyPin[]];

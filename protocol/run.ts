@@ -41,7 +41,7 @@ export type RunFaultCode = (typeof RUN_FAULTS)[number];
 
 export interface RunFault {
   code: RunFaultCode | OfflineFaultCode;
-  /** For display; may change. */
+  /** For display: the wording may change. */
   detail: string;
   /** RFC 6901 JSON Pointer into the package. */
   pointer: string;
@@ -68,7 +68,7 @@ export type RunResult =
       members?: RunMemberResult[];
       /** The numbers of erased members. */
       missing?: number[];
-      /** Empty, or the fault that ended the check. */
+      /** The fault that ended the check, or empty. */
       faults: RunFault[];
     }
   | Undecidable;

@@ -15,7 +15,7 @@ import {
 export interface TlogPolicy {
   logs: readonly PolicyLog[];
   witnesses: readonly PolicyWitness[];
-  /** Null if no cosignature is required (`quorum none`). */
+  /** The required quorum; null for `quorum none`. */
   quorum: Quorum | null;
 }
 

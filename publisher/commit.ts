@@ -22,7 +22,6 @@ import { logFiles, type TreeHead, VerifiedTree } from './plan/tree.js';
 import { rootOf } from './store/maps.js';
 import type { Published } from './store/published-files.js';
 
-/** The state that a snapshot reports, and the end of its validity. */
 export interface NewSnapshot {
   state: PublicState;
   /** In epoch milliseconds. */
@@ -160,7 +159,7 @@ async function treeToSign(
   // the log.
   const entries = await signed.entries(Math.max(covered, index - ctx.chunkLeaves), index + 1);
   if (!isExtension || !equalBytes(entries.at(-1)!, ctx.memory.appended.get(index)!)) {
-    throw mismatch(`its first ${index + 1} leaves changed`);
+    throw mismatch(`the log's first ${index + 1} leaves changed`);
   }
   for (const { leafIndex } of await ctx.primary.snapshotEntriesFrom(tree.head.size)) {
     if (ctx.memory.appended.has(leafIndex)) continue;

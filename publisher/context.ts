@@ -71,8 +71,8 @@ export interface CycleContext extends PublisherSettings {
   log: Logger;
   /** Leaves that a cycle reads and applies at once; a multiple of 256. */
   chunkLeaves: number;
-  /** See `reduce`, which has the default. */
+  /** The parameter `mostLeaves` of `reduce`, which has the default. */
   mostLeaves?: number;
-  /** Counts a step, so that the watchdog can distinguish a long cycle from a stalled one. */
+  /** Reports progress, so that the watchdog can distinguish a long cycle from a stalled cycle. */
   progress(): void;
 }

@@ -17,8 +17,7 @@ import type { SnapshotReader, SnapshotWriter } from './store/published-files.js'
 const TIMEOUT_MS = 2_000;
 const MAX_ANSWER = 16 * 1024;
 /**
- * An unchanged checkpoint is cosigned again this often, so that the timestamps of its cosignatures
- * stay recent.
+ * Interval at which an unchanged checkpoint is cosigned again, so that its cosignatures have recent timestamps.
  */
 const REFRESH_MS = 60_000;
 
@@ -105,7 +104,7 @@ export class Cosigner {
         }
         onAnswer?.(witness.name, 'cosigned');
         if (witness.problem !== null) {
-          this.options.log.info({ witness: witness.name }, 'witness: cosigning again');
+          this.options.log.info({ witness: witness.name }, 'witness: cosigns checkpoints again');
         }
         witness.problem = null;
         const cosigned = note + this.witnesses.map((one) => lines.get(one) ?? '').join('');
@@ -122,7 +121,7 @@ export class Cosigner {
       await leadership.require();
       const bytes = await reader.read(COSIGNED_PATH);
       const present = await reader.checkpoint(COSIGNED_PATH).catch(() => null);
-      // A suspended publisher must not replace what its successor published.
+      // A suspended publisher must not replace a cosigned checkpoint that its successor published.
       if (present !== null && present.checkpoint.size > size) return;
       await writer.replace(COSIGNED_PATH, utf8(cosigned), bytes);
       this.quorumAt = clock.now();

@@ -62,7 +62,7 @@ export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
     await requireUsableKey(ctx, stored);
     return { outcome: 'standby' };
   }
-  // Another publisher may have written files, and may use pages again that this one superseded.
+  // Another publisher may have written files, and may use pages again that this publisher superseded.
   if (!wasLeading) ctx.janitor.scanAgain();
   try {
     return await lead(ctx);
@@ -130,7 +130,7 @@ async function publish(ctx: CycleContext, published: Published | null): Promise<
     const message =
       'publish cycle: pages of the published maps are lost; this cycle computes the maps from the whole log';
     ctx.log.error({ err: error }, message);
-    // Reads the location again, because the cycle may have replaced it before it found the loss.
+    // Reads the location again, because the cycle may have replaced the location before it found the loss.
     return await publishNext(ctx, await ctx.reader.snapshot(), true);
   }
 }
@@ -207,8 +207,7 @@ async function nextState(
   // No location refers to these files yet. After a crash the next cycle reuses them, or the janitor
   // removes them.
   const signedBefore = published?.checkpoint.size ?? 0;
-  // The tree to sign has more leaves than `tree`, so only full tiles of `tree` have their final
-  // content.
+  // The tree to sign has more leaves than `tree`, so the partial tiles of `tree` are not final.
   const fullSize = tree.head.size - (tree.head.size % TILE_WIDTH);
   const ascending = [...stops].sort((a, b) => a - b);
   const advanced = await advance(ctx, tree, before, ascending, {
@@ -229,7 +228,7 @@ async function nextState(
       );
     }
     if (counted === null && (await ctx.registry.endedOrigins()).length > 0) return null;
-    throw mismatch(`the verdict entry at leaf ${verdict.index} does not count`);
+    throw mismatch(`the verdict entry at leaf ${verdict.index} is invalid`);
   }
   requireSigningKey(ctx, advanced.state.log.keys, stored);
   const sharesBefore = published?.location.share_change ?? 0;

@@ -40,7 +40,7 @@ export class LeaseLostError extends Error {}
 
 /**
  * The published data is signed by an unknown key, such as after a key change that this publisher
- * missed. The publisher must not lead: it cannot prove that its tree extends what that key signed.
+ * missed. The publisher takes no lease, because it cannot prove that its tree extends the trees that the key signed.
  */
 export class UnknownSignerError extends OperatorError {
   /** @param key `name+hex(key id)` */

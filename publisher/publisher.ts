@@ -35,7 +35,7 @@ export interface PublisherContext extends PublisherSettings {
   step?: WriteStep;
   /** For tests: leaves processed at once, a multiple of 256. */
   chunkLeaves?: number;
-  /** For tests: see `reduce`. */
+  /** For tests: the parameter `mostLeaves` of `reduce`. */
   mostLeaves?: number;
 }
 

@@ -12,11 +12,11 @@ import { ReplicaUnusableError } from './registry/sql-registry.js';
 const EVERY_SECOND = '* * * * * *';
 /** The longest pause between cycles, needed when the schedule stops because the clock was set back. */
 const LONGEST_PAUSE_MS = 3_000;
-/** Longer than any statement or request: a cycle reports progress after each of them. */
+/** Longer than any statement or request, after each of which a cycle reports progress. */
 const STALL_TIMEOUT_MS = 120_000;
-/** Consecutive failed cycles after which a publisher lets another publisher lead. */
+/** Consecutive failed cycles after which a publisher releases its leases to another publisher. */
 const MAX_FAILED_CYCLES = 3;
-/** Cycles that such a publisher then skips, so that a standby, which tries every second, can lead. */
+/** Cycles that the publisher then skips, so that a standby, which tries every second, can take the leases. */
 const SKIPPED_CYCLES = 3;
 
 export interface CycleObserver {
@@ -42,7 +42,7 @@ export interface RunOptions {
  * Runs publish cycles at once, when woken and every second, one at a time, until the signal aborts.
  * Resolves after the last cycle, with the leases released. Rejects with a FatalPublishError when an operator
  * has to decide, and with a StallError when a cycle stalls. The next cycle retries after any other
- * error; after several failed cycles in a row a standby gets the chance to lead.
+ * error; after several failed cycles in a row a standby can take the leases.
  */
 export async function runPublisher(publisher: Publisher, options: RunOptions): Promise<void> {
   const { signal, log, watch, stallTimeoutMs = STALL_TIMEOUT_MS, idleMs = 0 } = options;
@@ -154,7 +154,8 @@ class CycleLog {
 
   completed(report: CycleReport): void {
     const outcome = report.outcome === 'unchanged' ? 'published' : report.outcome;
-    if (this.hasFailed && outcome === 'published') this.log.info('publisher: publishing again');
+    if (this.hasFailed && outcome === 'published')
+      this.log.info('publisher: publish cycles succeed again');
     this.hasFailed = false;
     this.hasSteppedDown = false;
     const isChange =
@@ -194,7 +195,7 @@ class CycleLog {
 
 const MESSAGES = {
   published: 'publisher: snapshot published',
-  standby: 'publisher: another publisher leads; this publisher is the standby',
+  standby: 'publisher: another publisher holds the lease; this publisher is the standby',
   waiting: 'publisher: the log has no verdict entry yet; waiting',
   unchanged: 'publisher: the published snapshot is current',
   verifier_silent:
@@ -242,7 +243,7 @@ export function publisherReadiness(): Required<CycleObserver> & { find(): Readin
       unknownSigner = error instanceof UnknownSignerError ? error.key : null;
       isStoreDown = error instanceof StoreError;
       const isLost = error instanceof LeaseLostError;
-      // Another publisher leads, or this publisher must not lead.
+      // Another publisher holds the leases, or this publisher must not take them.
       if (isLost || unknownSigner !== null) outcome = 'standby';
       if (isLost) cycles.success();
       else cycles.failed();

@@ -355,10 +355,9 @@ export function fsckConfig(only: 'registry' | 'snapshot' | null, env: Environmen
   const v = read({ ...fsckSettings, DATABASE_URL }, env);
   return {
     ...v,
-    /** Null to skip the registry. */
     databaseUrl: only === 'snapshot' ? null : (v.databaseUrl ?? null),
     pins: pinsOf(v),
-    /** Null to skip the snapshot, or when it is read over HTTP. */
+    /** The directory or bucket of the snapshot; null when the snapshot is skipped or read over HTTP. */
     snapshotPlace: only === 'registry' ? null : localPlaceOf(v),
     snapshotUrl: only === 'registry' ? null : v.snapshotUrl,
   };

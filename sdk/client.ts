@@ -244,7 +244,7 @@ interface NodeProcess {
   getBuiltinModule: (name: 'node:fs') => { readFileSync: (file: string, as: 'utf8') => string };
 }
 
-/** Undefined in a browser. */
+/** Node's `process`; undefined in a browser. */
 const node = Reflect.get(globalThis, 'process') as NodeProcess | undefined;
 
 function environment(name: string): string | undefined {

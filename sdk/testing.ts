@@ -35,7 +35,7 @@ export interface FakeEngine {
 
 /**
  * A fake engine for tests of programs that use this package: it answers single admissions with
- * receipts whose hashes are correct, without a network. The same body gets the same receipt. It signs
+ * receipts whose hashes are correct, without a network. The same body gets the same receipt. A fake engine signs
  * nothing, keeps no log and supports no other operation, so its receipts prove nothing.
  *
  * @param decide the effect of a request; default `ADMIT`
@@ -82,7 +82,7 @@ export function fakeEngine(
     const {
       effect,
       reason = 'fake-rule',
-      sentence = 'The test decided this.',
+      sentence = 'The test chose this decision.',
     } = typeof decided === 'string' ? { effect: decided } : decided;
     const receipt = buildReceipt(nobleSha256, {
       lane: 'kind' in read.data ? 'agent' : 'execute',

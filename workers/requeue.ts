@@ -12,7 +12,7 @@ import { firstOf } from './admit/process.js';
 
 interface SearchOptions extends Pick<RequeueOptions, 'olderThanMs' | 'pageSize'> {
   everyMs: number;
-  /** Whether the queue is down, so that nothing can be enqueued. */
+  /** Whether the queue is down and takes no jobs. */
   isDown: () => boolean;
   take: AdmissionGroups['take'];
   /** Requeues lost chunks. Never rejects. */

@@ -14,7 +14,7 @@ const TRUSTED =
 
 const crypto = { sha256: nobleSha256, verify: nobleVerify };
 const TIMEOUT_MS = 15_000;
-/** Maximum number of attempts: the server that sends the evidence may lag behind the page. */
+/** Maximum number of requests: the server that sends the evidence may lag behind the page. */
 const MAX_ROUNDS = 5;
 const PAUSE_MS = 1_000;
 

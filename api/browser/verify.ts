@@ -21,7 +21,7 @@ async function showEvidence(section: HTMLElement): Promise<void> {
   report('status', `Verifying with ${key}…`);
   try {
     if (pinned !== named) {
-      const why = 'the log changed its key, or another server answers in its place';
+      const why = 'the log changed its key, or another server answers at this address';
       throw new Error(`this server names another key, ${nameOf(named)}: ${why}`);
     }
     const status = document.querySelector('.verdict .status')?.textContent ?? '';
@@ -36,7 +36,7 @@ async function showEvidence(section: HTMLElement): Promise<void> {
   }
 }
 
-/** Browsers throw when their settings forbid storage; nothing is pinned then. */
+/** Browsers throw when their settings forbid storage; then no key is pinned. */
 function readPin(): string | null {
   try {
     return localStorage.getItem(STORED);

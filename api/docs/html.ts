@@ -14,7 +14,7 @@ function rendered(part: Part | undefined): string {
   if (part === null || part === undefined || part === false) return '';
   if (part instanceof Html) return part.text;
   if (typeof part === 'object') return part.map(({ text }) => text).join('');
-  // Escaped for text and for quoted attributes.
+  // Escapes a value for text and for quoted attributes.
   return String(part).replace(/[&<>"']/g, (character) => ENTITIES[character]!);
 }
 

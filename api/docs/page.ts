@@ -126,7 +126,7 @@ function schemasSection({ components: { schemas } }: OpenApiDocument): Html {
   </section>`;
 }
 
-/** The page's style sheet is a separate resource, so that the CSP can forbid inline styles. */
+/** The style sheet of /docs is a separate resource, so that the CSP can forbid inline styles. */
 export const STYLE = `${BASE_STYLE}
 html { scroll-padding-top: 1rem; }
 header { padding: 2rem 1.5rem 1rem; }

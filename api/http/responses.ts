@@ -13,7 +13,7 @@ export interface ProblemOptions {
   members?: Record<string, unknown>;
   headers?: Record<string, string>;
   cause?: unknown;
-  /** The tenant exceeded its own share: other tenants are served, so operators get no alert. */
+  /** The tenant exceeded its own share of a limit: other tenants are served, so operators get no alert. */
   isTenantLimit?: boolean;
 }
 

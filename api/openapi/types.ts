@@ -58,7 +58,7 @@ export interface GuideSection {
   text: readonly string[];
 }
 
-/** Consistent sample values for generated examples. */
+/** Sample values for the generated examples, consistent with each other. */
 export interface WorkedExample {
   /** Whole documents, by the name of their component. */
   documents: Record<string, unknown>;
@@ -99,7 +99,6 @@ export interface ApiDescription<Spec extends OperationSpec> {
   worked: WorkedExample;
 }
 
-/** The subset of OpenAPI 3.1 in use. */
 export interface OpenApiDocument extends JsonObject {
   info: JsonObject & { title: string; version: string; summary: string };
   tags: { name: string; description: string }[];

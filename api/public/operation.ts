@@ -55,7 +55,7 @@ export function pathPattern({ path, takesRest }: PublicSpec): RegExp {
 
 /** Metrics of the public API. Routes are documented paths: request paths may contain tokens. */
 export interface PublicMetrics {
-  /** Runs on the hot path of every lookup, so it must only increment a counter. */
+  /** Called for every lookup, so it must only increment a counter. */
   countRequest(route: string | null, method: string, status: number | null): void;
   observeDuration(route: string | null, ms: number): void;
   countVerdict(status: string): void;

@@ -128,7 +128,7 @@ export async function runBatches(stack: BenchStack, options: BatchRunOptions): P
     const checked = await checker.stop();
     return { ...measured, checked, batches: load.sent.length, items: sent, lost, retried };
   } finally {
-    // Ignores the error of the load, which the race above has already thrown.
+    // Ignores the error of the load, which `Promise.race` has already thrown.
     await load.stop().catch(() => undefined);
     await checker.stop();
   }

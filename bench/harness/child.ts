@@ -15,7 +15,7 @@ interface ChildOptions {
 
 export type Child = ReturnType<typeof startChild>;
 
-/** Starts a process of a scenario. It is never restarted: a run with a crash is not a measurement. */
+/** Starts a process of a scenario, which is never restarted: a run with a crash is not a measurement. */
 export function startChild(options: ChildOptions) {
   const { module, env = {}, task, onMessage } = options;
   const child = fork(builtFile(module), [], {

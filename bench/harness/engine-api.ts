@@ -31,7 +31,7 @@ export interface Answered {
 /** Longer than the engine waits for an admission, so that a late admission shows as a 202. */
 export const ADMISSION_TIMEOUT_MS = 15_000;
 
-/** Used instead of `fetch`, which takes more than twice the CPU time on the machine of the service. */
+/** Node's HTTP client, because `fetch` takes more than twice the CPU time on the machine of the service. */
 const agent = new Agent({ keepAlive: true });
 
 /** Sends one body. Anything but a receipt counts as unexpected and returns null. */

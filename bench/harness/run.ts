@@ -57,7 +57,7 @@ async function runOne(
   const dir = join(root, scenario.name);
   const sharedDir = join(root, 'registry');
   for (const one of [dir, sharedDir]) await mkdir(one, { recursive: true, mode: 0o755 });
-  // No scenario may inherit another's queue.
+  // Flushes Redis, so that no scenario inherits the queue of another scenario.
   await redis.flush();
   try {
     const context = { ...options, dir, sharedDir, redis };

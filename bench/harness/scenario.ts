@@ -124,7 +124,7 @@ export class UnexpectedAnswers {
 
 export interface RunContext {
   quick: boolean;
-  /** Size of the registry that growth, storage, lookup and memory share; `quick` uses fewer proofs. */
+  /** Proofs in the registry of the scenarios growth, storage, lookup and memory; fewer if `quick`. */
   proofs: number;
   /** The scenario's empty directory on a real disk; removed afterwards unless `--dir` is given. */
   dir: string;

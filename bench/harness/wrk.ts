@@ -29,8 +29,8 @@ interface WrkOptions {
 }
 
 /**
- * Runs wrk with one thread. Its latencies account for requests that a slow answer delayed
- * (coordinated omission).
+ * Runs wrk with one thread. The latencies of wrk account for requests that a slow answer delayed (coordinated
+ * omission).
  *
  * @returns the JSON line that the script prints
  * @throws Error when wrk fails or prints no such line

@@ -12,7 +12,7 @@ export interface Target {
   pids: readonly number[];
   pathsFile: string;
   order?: LookupOrder;
-  /** Throws if the last load got other responses than intended, such as cache misses instead of hits. */
+  /** Throws if the last load got unintended responses, such as cache misses instead of hits. */
   verify?: () => Promise<void>;
   /** Whether every response must be a 404; if false, no response may be a 404. */
   isAbsent: boolean;

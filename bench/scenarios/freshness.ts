@@ -33,7 +33,7 @@ async function measure({ dir, redis, quick, signal, cleanup }: RunContext) {
   const full = await runBatches(stack, options);
   requireCorrect(full);
   const fullRate = rateOf(full);
-  // Otherwise the first samples would wait behind the backlog of the load at the full rate.
+  // Waits, so that the first samples do not queue behind the backlog of the load at the full rate.
   await untilIdle(stack, signal);
   const unexpected = new UnexpectedAnswers();
   const done = new AbortController();

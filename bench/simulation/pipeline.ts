@@ -16,7 +16,6 @@ type Costs = Record<
 /** Maximum proofs per second under the append lock, in groups of 1,000 on idle cores (docs/capacity.md). */
 const LOCK_CEILING = 32_000;
 
-/** The costs of a proof in a batch, from the results of a bench. */
 export function measuredCosts(results: readonly Pick<Result, 'name' | 'note'>[]): Costs {
   const row = results.find(({ name }) => name === 'batch admission: CPU per proof');
   const shares = new Map<string, number>();
@@ -60,7 +59,7 @@ export interface Setup {
   /** Worker processes of each log. */
   workers: number;
   /**
-   * `rows`: verdicts without log entries. `at each cycle`, `between cycles`: an entry is appended when a
+   * `rows`: verdicts get no log entries. `at each cycle`, `between cycles`: an entry is appended when a
    * publish cycle begins, or half a second later.
    */
   verdicts: 'rows' | 'at each cycle' | 'between cycles';

@@ -60,7 +60,7 @@ function checkAdmission(row: AdmissionRow, report: Report): void {
     report('proof_payload_missing', where, 'the request, or an erasure record');
   } else if (unproved !== null && !isRequestOf(unproved.request, toHex(unproved.requestHash))) {
     const hash = toHex(unproved.requestHash);
-    // Workers will reject this admission, although it was accepted.
+    // Workers will reject this accepted admission.
     report('request_altered', where, `the accepted request, with hash ${hash}`);
   }
   const states = [hasProof, hasRefusal, isPending].filter(Boolean).length;

@@ -55,7 +55,7 @@ export class BudgetChains {
     else this.gaps.add(tenantNo);
   }
 
-  /** Only for a leaf whose proof matches the log. */
+  /** Checks the counters of a leaf whose proof matches the log. */
   async check({ proof, leafIndex, filedUnder }: StoredLeaf, effect: string): Promise<void> {
     const { budgets, rebuilt, tenantNo } = proof!;
     const { aep, input } = rebuilt!;

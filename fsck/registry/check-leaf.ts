@@ -146,7 +146,6 @@ function alteration(proof: StoredProof): Fault {
 const requestAltered = ({ requestHash }: StoredProof): Fault =>
   fault('request_altered', `the accepted request, with hash ${requestHash}`, 'intake');
 
-/** The faults that follow from the failed checks of a proof. */
 function checkFaults(proof: StoredProof, key: KeyState, checks: readonly Check[]): Fault[] {
   const details = new Map(
     checks.flatMap(({ name, result, detail = '' }) =>

@@ -64,7 +64,6 @@ export function reportKeysMismatch(
   report('verdict_keys_differ', where, `keys_digest ${toHex(keys.digestAt(size))}, as in the log`);
 }
 
-/** A checked leaf with the inputs of its verdict check. */
 interface LeafState extends Pick<LeafCheckResult, 'leafIndex' | 'verifies' | 'ends'> {
   /** The key was compromised, and the verifier has not verified the leaf since. */
   isAwaited: boolean;

@@ -38,7 +38,7 @@ export interface WalkState {
 
 interface PlacedLeaf {
   leafIndex: number;
-  /** Undefined when the row is missing. */
+  /** The row of the leaf; undefined when missing. */
   leaf: StoredLeaf | undefined;
   /** The hash in the tree; undefined when unknown. */
   inTree: Uint8Array | undefined;
@@ -113,7 +113,6 @@ export class RegistryWalk {
     return results;
   }
 
-  /** Compares the verdicts on a leaf with the result of its checks. */
   private compareVerdicts(
     { leafIndex, leaf, isRight }: PlacedLeaf,
     found: LeafCheckResult,

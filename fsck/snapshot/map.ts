@@ -99,7 +99,7 @@ export class RebuiltMap {
     findings.add('record_differs', where, expected);
   }
 
-  /** Unlike {@link Rebuild.find}, which decodes and hashes every item of the pages on its way. */
+  /** Decodes only the item that it returns; {@link Rebuild.find} decodes and hashes every item of each page. */
   private find(key: Uint8Array): Promise<MapValue | null> {
     const { map } = this.rebuild.log;
     const head = map && this.pageOf(map);
@@ -155,7 +155,7 @@ async function entriesOfEndedLogs(
 ): Promise<Set<number>> {
   const found = new Set<number>();
   if (endedOrigins.length === 0) return found;
-  // The map does not affect which of these entries are valid.
+  // Reads no map, because the map does not affect which of these entries are valid.
   const reader: LogReader = {
     values: (keys) => Promise.resolve(keys.map(() => null)),
     entries: (from, to) => tree.entriesBetween(from, to),

@@ -90,7 +90,6 @@ export function words(value: string, what: string, most = 200): string {
   throw new UsageError(`${what} must be 1 to ${most} characters on one line`);
 }
 
-/** Renames the members of a row to snake_case, as in the API. */
 export const snakeCase = (row: object): Record<string, unknown> =>
   Object.fromEntries(
     Object.entries(row).map(([name, value]) => [

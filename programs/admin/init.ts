@@ -92,7 +92,7 @@ async function createFiles(
 
 /** Migrates as the owner. Activates policy and keys as `svc_admin` if the folder has that role's URL. */
 async function prepareDatabase(folder: string) {
-  // Imported on demand: the library of the queue would take a third of the start time of every other command.
+  // Imports the queue's library on demand, because loading it is a third of the start time of a command.
   const { migrateDatabase, PROGRAM_ROLES } = await import('../migrate-database.js');
   const file = (name: string): string => join(folder, name);
   const owner = await urlIn(file('owner-database-url'));

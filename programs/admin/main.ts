@@ -108,7 +108,7 @@ const LIMITS: Record<string, Pick<ConnectOptions, 'statementTimeoutMs' | 'stallT
 const EXIT_CODES =
   '\nExit codes: 0 done, 1 rejected or failed, 2 usage or configuration error, or unreachable database.';
 
-/** Without --silent, npm prints a banner into the file. */
+/** Without --silent, npm writes its banner into the redirected output. */
 const commandOf = (example: string): string =>
   example.startsWith('>') ? 'npm run --silent admin --' : 'npm run admin --';
 
@@ -119,7 +119,7 @@ function buildProgram(terminal?: Terminal, executed?: Execute): Command {
     .helpCommand(false)
     .helpOption('-h, --help', 'print this help')
     .addHelpText('after', EXIT_CODES)
-    // Needed because `erase` is a command as well as the group of `erase tenant`.
+    // Separates the options of `erase` from those of `erase tenant`, which Commander nests in `erase`.
     .enablePositionalOptions()
     .exitOverride()
     .showHelpAfterError()

@@ -91,7 +91,7 @@ async function erase(admin: Admin, proofId: string, options: ErasureOptions): Pr
   });
 }
 
-/** Admissions erased per transaction. After an interruption, the next run continues with the rest. */
+/** Admissions erased per transaction. After an interruption, the next run erases the other admissions. */
 const GROUP = 500;
 /** Limit of the proofs in `unsettled_proofs`. */
 const LISTED = 100;

@@ -35,8 +35,8 @@ export async function simulate(
     format: '{bar} {value} log entries evaluated, newest {at}',
     stream: process.stderr,
   });
-  // Counters start at 0 at midnight, so the simulation includes the whole first day. It also reads the day
-  // before, because the log may have the proof of a later admission before the proof of an earlier one.
+  // Counters start at 0 at midnight, so the simulation includes the whole first day. The simulation also reads the day
+  // before, because the log may have the proof of a later admission before that of an earlier admission.
   const start = await firstLeafSince(sql, from - (from % DAY_MS) - DAY_MS);
   bar.start((await treeSize(sql)) - start, 0, { at: '' });
   try {

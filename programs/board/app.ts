@@ -95,7 +95,7 @@ const CONTENT_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; " +
   "font-src 'self'; connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'";
 
-/** Only reads pass, so cross-site requests from a browser that stores the key are harmless. */
+/** Rejects every write, so cross-site requests from a browser that stores the key are harmless. */
 function boardGate(hasKey: HasKey, log: Logger): RequestHandler {
   const failures = new RateLimiterMemory({ points: FAILURES, duration: WITHIN_S });
   return async (req, res, next) => {

@@ -91,7 +91,6 @@ export async function check(
     }
     const why = trouble(error, env);
     terminal.err(`${plainLines(why)}\n`);
-    // With --json the incomplete result is JSON, too.
     if (isJson) {
       const document = { clean: false, exit_code: 3, findings: [], not_checked: [why] };
       terminal.out(`${safeJson(document, 2)}\n`);

@@ -48,7 +48,7 @@ export function httpMetrics(registry: Registry, api: 'engine' | 'public') {
           route: route ?? NO_ROUTE,
           method: METHODS.has(method) ? method : 'other',
           status: String(status ?? CLIENT_GONE),
-          // Equal to no label, so queries also work for programs without the label.
+          // Prometheus treats an empty label as absent, so queries also work for programs without this label.
           limit,
         };
         last = { route, method, status, limit, count: requests.of(labels) };

@@ -16,7 +16,7 @@ export interface PublisherMetrics extends Required<CycleObserver> {
   witnessAnswered(witness: string, outcome: 'cosigned' | 'failed'): void;
 }
 
-/** Gauges of the last publication, absent while another publisher is known to lead. */
+/** Gauges of the last publication, absent while another publisher is known to hold the lease. */
 export function publisherMetrics(
   registry: Registry,
   readings: Readings,
@@ -26,7 +26,7 @@ export function publisherMetrics(
     written: () => number;
     /** The snapshot directory; null when the snapshot is in a bucket. */
     directory: string | null;
-    /** 0 without witnesses. */
+    /** 0 if no witness is configured. */
     quorumAgeMs: () => number;
   },
 ): PublisherMetrics {
@@ -143,7 +143,7 @@ export function publisherMetrics(
     went: (report, ms) => {
       took(ms);
       isStoreUp = true;
-      // Another publisher leads: the values of this publisher are outdated.
+      // Another publisher holds the lease, so the values of this publisher are outdated.
       if (report.outcome === 'standby') latest = null;
     },
     failed: (error, ms) => {

@@ -64,7 +64,6 @@ export function databaseReadings(
     const running = run();
     onStop(() => running);
     return {
-      /** The latest reading; null while unknown. */
       get value() {
         return latest !== null && performance.now() < latest.until ? latest.value : null;
       },

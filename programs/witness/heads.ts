@@ -18,7 +18,7 @@ export class CosignedHeads {
   /**
    * Locks the directory, because two processes could cosign two forks.
    *
-   * @param onLost called when another process took the lock while this one was stalled
+   * @param onLost called when another process took the lock while this process was stalled
    */
   static async open(
     directory: string,

@@ -70,7 +70,7 @@ async function answer(
   if (!verifyConsistency(nativeSha256, claim)) {
     return { status: 422, body: 'the checkpoint is not proven to extend the last one\n' };
   }
-  // Durable before the signature exists: after a crash, this witness must know what it signed.
+  // Stores the head durably before it signs: after a crash, this witness must know the heads that it signed.
   heads.store({ origin, size, root });
   const timestamp = Math.floor(clock.now() / 1000);
   const signature = await signer.sign(cosignedMessage(text, timestamp));
@@ -81,7 +81,7 @@ function storedHead(heads: CosignedHeads, origin: string): { size: number; root:
   try {
     return heads.latest(origin) ?? { size: 0, root: emptyRoot(nativeSha256) };
   } catch (cause) {
-    // Not the fault of the request: nothing is signed for this log until an operator repairs the head.
+    // The request is not at fault: the witness signs nothing for this log until an operator repairs the head.
     throw new Error(`the stored head of ${origin} cannot be read`, { cause });
   }
 }

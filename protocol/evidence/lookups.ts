@@ -47,8 +47,8 @@ export interface FoundProof {
 }
 
 /**
- * The lookups that prove the answer about an identifier, in the order of the evidence. The keys of later
- * lookups depend on the values of earlier ones, so both the server and the reader run this generator.
+ * The lookups that prove the answer about an identifier, in the order of the evidence. The keys of later lookups depend
+ * on the values of earlier lookups, so both the server and the reader run this generator.
  *
  * @param identifier the identifier or share token as requested
  * @throws ProtocolError `malformed_record`

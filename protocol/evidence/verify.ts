@@ -51,8 +51,8 @@ export interface ProvedState {
 }
 
 /**
- * Verifies evidence (spec/snapshot.md, Evidence). An attacker may supply the whole document. It is parsed
- * strictly if it is text or bytes.
+ * Verifies evidence (spec/snapshot.md, Evidence). An attacker may supply the whole document. A document as text or
+ * bytes is parsed strictly.
  *
  * Outdated evidence does not throw: it supports `REVOKED`, and shows the state at its time.
  *

@@ -56,7 +56,7 @@ export interface MapLeaf {
 // Hashing is synchronous and keeps no input, so all calls share these buffers. A copy must fill its
 // whole field; otherwise bytes of the previous call are hashed.
 const scratch = new Uint8Array(1024);
-/** This view is reused while values have equal lengths: a new view costs as much as copying a value. */
+/** A view that is reused while values have equal lengths: a new view costs as much as copying a value. */
 let value = scratch;
 const leaf = Uint8Array.of(3, ...new Uint8Array(KEY_BYTES + HASH_BYTES));
 const inner = Uint8Array.of(4, 0, ...new Uint8Array(2 * HASH_BYTES));

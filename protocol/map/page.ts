@@ -95,7 +95,7 @@ export function byKey({ key: a }: { key: Uint8Array }, { key: b }: { key: Uint8A
   return at === KEY_BYTES ? 0 : a[at]! - b[at]!;
 }
 
-/** The index of the last item whose key is at most `key`; -1 if there is none. */
+/** The index of the last item whose key is at most `key`; -1 without such an item. */
 export function lastUpTo(items: readonly { key: Uint8Array }[], key: Uint8Array): number {
   let low = 0;
   let high = items.length;
@@ -197,7 +197,7 @@ export class StoredPage {
     return true;
   }
 
-  /** Only for a page of level 0, like `valueAt`. */
+  /** The leaf at an index, in a page of level 0 only, like `valueAt`. */
   leafAt(sha256: Sha256, at: number): Leaf {
     return { key: this.keyAt(at), ...this.valueAt(at), hash: this.leafHash(sha256, at) };
   }
@@ -218,7 +218,7 @@ export class StoredPage {
     return [end - 2 * HASH_BYTES, end];
   }
 
-  /** Only for a page of a level above 0. */
+  /** The reference at an index, in a page of a level above 0 only. */
   linkAt(at: number): PageLink {
     const [start, end] = this.hashesAt(at);
     const middle = start + HASH_BYTES;
@@ -299,7 +299,7 @@ export class StoredPage {
 }
 
 /**
- * The leaves of a page of level 0. Their keys and values share the memory of `bytes`.
+ * The leaves of a page of level 0. Keys and values share the memory of `bytes`.
  *
  * @throws ProtocolError `malformed_map_page`
  */

@@ -57,7 +57,7 @@ interface Served {
 export class Monitor {
   private readonly state: MonitorState;
   private rebuild: Rebuild;
-  /** The last poll at each earlier tree size, ascending, as far as unread entries need them for their checks. */
+  /** The last poll at each earlier tree size, ascending, as far as the checks of unread entries need these polls. */
   private looks: readonly Look[];
   /** When the monitor began the last poll in which the main source served the checkpoint of `state.head`. */
   private lookedAt: number | null = null;
@@ -87,7 +87,7 @@ export class Monitor {
     if (served !== null && (await this.extend(served))) {
       const { tree } = served;
       await this.guard(main, () => this.repairing(tree, () => this.readEntries(tree)));
-      // The entries just read may have retired the key that signed the checkpoint.
+      // Opens the checkpoint again, because the entries just read may have retired the key that signed it.
       this.openNote(served.note, main.where);
       if (this.rebuild.log.state.size === served.tree.head.size) this.checkValidity(served.at);
     }
@@ -161,7 +161,9 @@ export class Monitor {
     return served;
   }
 
-  /** If a policy is pinned, prefers the cosigned checkpoint, which a public API serves instead of the newest. */
+  /**
+   * If a policy is pinned, prefers the cosigned checkpoint, which a public API serves instead of the newest checkpoint.
+   */
   private async readCheckpoint(files: LogFiles): Promise<Uint8Array | null> {
     const cosigned = this.options.pin.policy === null ? null : await files.read(COSIGNED_PATH);
     return cosigned ?? files.read(CHECKPOINT_PATH);
@@ -199,7 +201,7 @@ export class Monitor {
     return (this.state.sources[where] ??= { size: 0, snapshot: -1 });
   }
 
-  /** Accepts a checkpoint of the main source if it extends the last one. */
+  /** Accepts a checkpoint of the main source if it extends the last accepted checkpoint. */
   private async extend(served: Served): Promise<boolean> {
     const { at, seen, files, tree, note } = served;
     const { head } = this.state;
@@ -335,7 +337,7 @@ export class Monitor {
     const found = await findProof(crypto.sha256, (key) => this.rebuild.find(key), proofId);
     const status = found === null ? 'ABSENT' : statusOf('proof', { proofId, ...found, log });
     const before = (this.state.watched[proofId] ??= { status, since: Math.min(one.at, now()) });
-    // A delay declared after the receipt was first seen does not apply to it.
+    // A delay that the log declared after the receipt was first seen does not apply to the receipt.
     if (snapshot !== null) before.delay ??= mergeDelayOf(snapshot.entry);
     const { delay = DEFAULT_MERGE_DELAY } = before;
     if (status !== before.status) {

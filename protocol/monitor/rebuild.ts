@@ -69,7 +69,7 @@ export class Rebuild {
   }
 
   /**
-   * Processes the next entries of a tree that extends the rebuilt one.
+   * Processes the next entries of a tree that extends the rebuilt tree.
    *
    * @param looks to check the times of entries, ascending; null skips it
    * @param end where to stop, at most the size of the tree

@@ -49,7 +49,7 @@ export type OfflineFaultCode = (typeof OFFLINE_FAULTS)[number];
 
 export interface OfflineFault {
   code: OfflineFaultCode;
-  /** For display; may change. */
+  /** For display: the wording may change. */
   detail: string;
   /** RFC 6901 JSON Pointer into the document, if the fault has a location. */
   pointer?: string;
@@ -74,7 +74,7 @@ export type UndecidableCause = (typeof UNDECIDABLE_CAUSES)[number];
 export interface Undecidable {
   decidable: false;
   cause: UndecidableCause;
-  /** For display; may change. */
+  /** For display: the wording may change. */
   detail: string;
 }
 
@@ -94,7 +94,7 @@ export type OfflineResult =
       decidable: true;
       authentic: boolean;
       included?: boolean;
-      /** Absent unless authentic. */
+      /** The signed AEP; absent unless authentic. */
       aep?: Aep;
       /** The disclosed values by name, and the number of withheld ones. Absent unless authentic. */
       disclosed?: Record<string, JsonValue>;
@@ -110,7 +110,7 @@ export type OfflineResult =
        * more than its `max_proofs` or was compromised. Absent for a pinned key.
        */
       keyState?: 'unknown';
-      /** Empty, or the fault that ended the check. */
+      /** The fault that ended the check, or empty. */
       faults: OfflineFault[];
     } & Partial<Place>)
   | Undecidable;
@@ -123,7 +123,7 @@ export type TlogProofResult =
   | ({
       decidable: true;
       included: boolean;
-      /** Absent unless included. */
+      /** The proved entry; absent unless included. */
       entry?: LogEntry;
       status: string;
       faults: OfflineFault[];

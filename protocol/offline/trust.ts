@@ -55,7 +55,7 @@ export interface PinnedLog {
   policy?: string | undefined;
 }
 
-/** Reasons why a pin is unusable. They are thrown, because the caller supplies the pins. */
+/** Reasons why a pin is unusable, which are thrown, because the caller supplies the pins. */
 export const PIN_ERRORS = [
   'malformed_key',
   'unusable_key',

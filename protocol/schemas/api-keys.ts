@@ -55,8 +55,8 @@ export type KeyRestriction = z.infer<typeof keyRestrictionSchema>;
  * - secret: 43 base64url characters, 32 random bytes;
  * - crc: CRC-32 (IEEE) of everything before it, 6 base62 digits, most significant first.
  *
- * The checksum does not stop an attacker. It lets a secret scanner recognize a leaked key offline,
- * and separates a typing error from a wrong key.
+ * The checksum does not stop an attacker. The checksum lets a secret scanner recognize a leaked key offline, and
+ * separates a typing error from a wrong key.
  */
 export const API_KEY_PATTERN = /^svc_sk_([a-z0-9]{12})_([A-Za-z0-9_-]{43})([0-9A-Za-z]{6})$/;
 export const API_KEY_ID_PATTERN = /^[a-z0-9]{12}$/;

@@ -101,7 +101,7 @@ export type Batch = z.infer<typeof batchSchema>;
 /** Answer of `GET /v1/batches`. */
 export const batchListSchema = pageOf(SCHEMA.batchList, { batches: z.array(batchSchema).max(200) });
 
-/** One item of a batch. It has a receipt or a problem, or neither while pending. */
+/** One item of a batch, with a receipt or a problem, or neither while pending. */
 export const batchResultSchema = z.strictObject({
   index: countSchema.describe('Position in the batch, from 0.'),
   state: z.enum(BATCH_ITEM_STATES),

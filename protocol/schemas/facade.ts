@@ -170,8 +170,8 @@ const viewMembers = {
 /**
  * History of an artifact: `/history` of a proof, certificate or passport, `/timeline` of a trust
  * artifact.
- * Its events are those of the proof, the artifact and every artifact that it depends on, oldest
- * first; empty when the lookup did not resolve.
+ * The events are those of the proof, the artifact and every artifact that it depends on, oldest first; empty when the
+ * lookup did not resolve.
  */
 export const historySchema = z
   .strictObject({

@@ -28,7 +28,7 @@ export const revocationSchema = z.strictObject({
   proof_id: proofIdSchema,
   artifact_kind: artifactKindSchema,
   status: z.literal('REVOKED'),
-  /** Hash of the first reason; later ones do not replace it. */
+  /** Hash of the first reason; later reasons do not replace it. */
   reason_hash: hashSchema,
   leaf_index: logIndexSchema,
   time: timeSchema,

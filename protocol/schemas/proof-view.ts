@@ -25,7 +25,7 @@ const found = <Name extends string>(name: Name) =>
   z.strictObject({ event: z.literal(name), at: timeSchema, log_size: logIndexSchema });
 
 const acceptedEventSchema = z.strictObject({ event: z.literal('accepted'), at: timeSchema });
-/** The commit point. This event has no time, because the log only orders its entries. */
+/** The commit point of the admission. The event `appended` has no time, because the log only orders its entries. */
 const appendedEventSchema = z.strictObject({
   event: z.literal('appended'),
   leaf_index: logIndexSchema,

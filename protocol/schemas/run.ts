@@ -42,12 +42,12 @@ export const runStateSchema = z.strictObject({
   agent: textSchema,
   /** `closed` once the close is in the log, `closing` while it is pending. */
   state: z.enum(['open', 'closing', 'closed']),
-  /** The requests of the run except the close: in log order, then the pending ones. */
+  /** The requests of the run except the close: in log order, then the pending requests. */
   members: z.array(
     z.strictObject({
       seq: logIndexSchema,
       proof_id: proofIdSchema,
-      /** Null while the request is pending, like `effect`. */
+      /** The leaf of the request; like `effect` null while pending. */
       leaf_index: logIndexSchema.nullable(),
       effect: effectSchema.nullable(),
     }),

@@ -20,7 +20,7 @@ const aepKeySchema = z.strictObject({
 });
 export type AepKey = z.infer<typeof aepKeySchema>;
 
-/** A former log key as C2SP vkey. Its checkpoints of a size greater than `from_size` do not count. */
+/** A former log key as C2SP vkey, whose checkpoints of a size greater than `from_size` do not count. */
 const retiredLogKeysSchema = z.array(
   z.strictObject({ vkey: z.string(), from_size: logIndexSchema }),
 );

@@ -6,7 +6,7 @@ import { type LogVkey, parseVkey } from '../note.js';
 /** A C2SP vkey. Checkpoints of a size greater than `from_size` do not count. */
 export type PinnedLogKey = string | { vkey: string; from_size?: number | null | undefined };
 
-/** At least one key: first the current one, then former ones. */
+/** At least one key: first the current key, then former keys. */
 export type PinnedKeys = readonly [LogVkey, ...LogVkey[]];
 
 /**

@@ -109,7 +109,7 @@ export function statusOf(kind: ArtifactKind, facts: ProofFacts): VerificationSta
   const { proof, log } = facts;
   return verificationStatus({
     kind,
-    // Which artifacts exist is recorded, not derived from the effect.
+    // Reads from the record which artifacts exist, and does not derive them from the effect.
     effect: proof.hasArtifacts ? 'ADMIT' : 'DENY',
     isOutcome: false,
     verdict: proof.isGone ? 'erased' : proof.verdict,

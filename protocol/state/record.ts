@@ -160,7 +160,7 @@ function requireConsistent(proof: PublicProof): void {
   const { leafIndex, verdictSize, keyIndex } = proof;
   const isUnverified = proof.verdict === 'none';
   if ((verdictSize === null) !== isUnverified || (proof.verifiedAt === null) !== isUnverified) {
-    throw malformed('the verdict lacks a field or has one too many');
+    throw malformed('a verdict field is missing, or present without a verdict');
   }
   if ((verdictSize ?? NONE) <= leafIndex || (keyIndex ?? -1) >= leafIndex) {
     throw malformed('the indexes contradict the order of the log');

@@ -373,7 +373,7 @@ class Reduction {
     }
   }
 
-  /** Loads leaves of the previous state, except leading ones that are already loaded. */
+  /** Loads leaves of the previous state, except leading leaves that are already loaded. */
   private async loadLeaves(from: number, to: number): Promise<void> {
     while (from < to && this.byIndex.has(from)) from++;
     if (from === to) return;

@@ -60,7 +60,7 @@ export async function advance(
       const next = entries.slice(log.size - first);
       const reduced = await reduce(contextOf(ctx), log, next, reader, ctx.mostLeaves);
       ctx.progress();
-      // Also when `reduce` stopped early: the next chunk begins at the tile of the new size.
+      // If `reduce` stopped early, passes only the applied entries: the next chunk begins at the tile of the new size.
       await on.entries(first, entries.slice(0, reduced.state.size - first));
       changes += reduced.changes.length;
       state = { ...state, log: reduced.state, map: await ctx.maps.update(map, reduced.changes) };
@@ -109,7 +109,7 @@ async function restoreLogState(
     ctx.registry.latestEntry('snapshot', size),
   ]);
   const lastVerdict = verdict && (await verdictEntryAt(tree, verdict.leafIndex));
-  if (lastVerdict === null) throw mismatch(`it has no verdict entry below leaf ${size}`);
+  if (lastVerdict === null) throw mismatch(`the log has no verdict entry below leaf ${size}`);
   const { index, entry } = lastVerdict;
   const { keys, retiredAt } = await restoreKeys(ctx, tree, size, map);
   return {

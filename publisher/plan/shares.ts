@@ -50,7 +50,7 @@ export async function applyShares(
     );
     const unpublished = known.filter((_, at) => values[at] === null);
     if (unpublished.length > 0) throw replaced(unpublished);
-    // An update without these changes does not read their pages a second time, after every restart.
+    // Leaves out unchanged values: after a restart, the update would read their pages a second time.
     const unchanged = known.filter(({ change }, at) =>
       equalBytes(values[at]!.record, change.value.record),
     );
@@ -70,7 +70,7 @@ export async function applyShares(
   for (let isMore = true; isMore;) {
     const page = await ctx.registry.shareChangesSince(after, CHANGES_AT_ONCE);
     page.forEach(({ changeNo }, i) => {
-      // A skipped change, possibly the revocation of a token, would never be published.
+      // If a change were skipped, such as the revocation of a token, it would never be published.
       if (changeNo !== after + 1 + i) {
         throw new Error(`the registry did not list change ${after + 1 + i}`);
       }
@@ -85,7 +85,6 @@ export async function applyShares(
 
 type Changed = { packageId: string } | { tokenHash: string; changeNo: number };
 
-/** The number of the change that created a valid token, and the change of the map. */
 interface TokenChange {
   changeNo: number;
   change: { key: Uint8Array; value: MapValue };

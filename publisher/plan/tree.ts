@@ -64,7 +64,7 @@ export class VerifiedTree {
       return hashes;
     });
     if (before !== null && (await tree.extends(before.head))) {
-      // Moved, not shared: later entries of two trees that extend `before` may differ.
+      // Moves the caches instead of sharing them: later entries of two trees that extend `before` may differ.
       [tree.kept, before.kept] = [before.kept, tree.kept];
       keep(tree.kept.roots, before.head.size, before.head.root);
     }
@@ -129,7 +129,7 @@ export class VerifiedTree {
     if (first === to) return entries;
     const read = await this.registry.entries(first, to);
     if (read.length !== to - first) {
-      throw mismatch(`it does not have one row for each of the leaves ${first} to ${to - 1}`);
+      throw mismatch(`the log does not have one row for each of the leaves ${first} to ${to - 1}`);
     }
     let tile: Uint8Array = new Uint8Array();
     let inTile: Uint8Array[] = [];

@@ -7,7 +7,7 @@ import { LeaseLostError } from '../errors.js';
 
 /** A lease that at most one publisher holds at a time. */
 export interface Lease {
-  /** Takes the lease if it is free. Returns whether this publisher now holds it. */
+  /** Takes the lease if free, and returns whether this publisher now holds the lease. */
   take(): Promise<boolean>;
   /** Whether this publisher still holds the lease; checked right before each irreversible step. */
   held(): Promise<boolean>;
@@ -69,8 +69,8 @@ export class DirectoryLease implements Lease {
 }
 
 /**
- * All leases of a publisher. The publisher leads only while it holds every lease; otherwise it
- * releases all of them.
+ * All leases of a publisher. The publisher is the leader only while it holds every lease; otherwise it releases all of
+ * them.
  */
 export class Leadership {
   /** Whether this publisher held every lease at the last check; `require` checks again. */
@@ -88,8 +88,7 @@ export class Leadership {
       this.isLeading = true;
       return true;
     } catch (error) {
-      // Releases the leases, because a publisher that cannot lead must not block a healthy
-      // publisher.
+      // Releases the leases, because a publisher that holds only some must not block a healthy publisher.
       await this.release();
       throw error;
     }
@@ -126,7 +125,7 @@ export class DatabaseLease implements Lease {
     private readonly sql: Pool,
     private readonly lock: readonly [number, number] = LOCK,
   ) {
-    if (sql.options.max !== 1) throw new Error('the lock needs a connection of its own');
+    if (sql.options.max !== 1) throw new Error('the lease needs a pool of one connection');
   }
 
   async take(): Promise<boolean> {
@@ -159,7 +158,7 @@ export class DatabaseLease implements Lease {
     try {
       await this.sql`select pg_advisory_unlock(${this.lock[0]}::int, ${this.lock[1]}::int)`;
     } catch {
-      // Ignored: the lock ended with the lost connection.
+      // Ignores the error, because the lock ended with the lost connection.
     }
   }
 }

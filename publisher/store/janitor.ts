@@ -8,7 +8,7 @@ import { LostPageError } from '../errors.js';
 const KEEP_MS = 60 * 60 * 1000;
 const SWEEP_EVERY_MS = 5 * 60 * 1000;
 
-/** The first 52 bits of a name: a collision only keeps an unreferenced page. */
+/** The first 52 bits of a name identify a page: a collision only keeps an unreferenced page. */
 const keyOf = (name: string): number => Number.parseInt(name.slice(0, 13), 16);
 const pathOf = (name: string): string => pagePath({ digest: fromHex(name) });
 

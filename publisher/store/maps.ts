@@ -89,7 +89,7 @@ export class StoredMaps {
     return updated.head;
   }
 
-  /** Writes the new pages. They are durable when this returns. */
+  /** Writes the new pages, which are durable when this returns. */
   async flush(): Promise<void> {
     const pages = [...this.pending.values()];
     await this.writer.put(

@@ -131,14 +131,13 @@ export interface PublishedFile {
 
 const AT_ONCE = 16;
 
-/** The only writer of the snapshot. */
 export class SnapshotWriter {
   bytesWritten = 0;
   filesWritten = 0;
 
   constructor(private readonly store: SnapshotStore) {}
 
-  /** Only for the holder of the lease. */
+  /** Prepares the store for writes. Only the holder of the lease may call this. */
   prepare(): Promise<void> {
     return this.store.prepare();
   }
@@ -159,7 +158,7 @@ export class SnapshotWriter {
   }
 
   /**
-   * Replaces a file that readers fetch by a fixed name. It is durable when this returns.
+   * Replaces a file that readers fetch by a fixed name. The new file is durable when this returns.
    *
    * @param present the content that the file must still have; null: the file must not exist
    * @throws LeaseLostError when the file has different content

@@ -21,14 +21,14 @@ export interface Limits {
   timeoutMs: number;
 }
 
-/** Work that runs. */
+/** A unit of work that is running. */
 interface Unit {
   /** Milliseconds, by the monotonic clock. */
   since: number;
 }
 
 interface Owner {
-  /** In the order of their starts. */
+  /** In start order. */
   running: Set<Unit>;
   waiting: Set<() => void>;
 }
@@ -120,8 +120,8 @@ export class Limiter {
 }
 
 /**
- * Limits work that takes a core for tenths of a second. So that other work proceeds, each unit keeps its slot
- * for as long again as it took.
+ * Limits work that takes a core for tenths of a second. Each unit of work keeps its slot for as long again as it took,
+ * so that other work proceeds.
  */
 export function pacedLimiter(limits: Limits) {
   const limiter = new Limiter(limits);

@@ -65,7 +65,7 @@ export const maxMergeDelay = duration(
     'longest time from a receipt to a checkpoint that covers its log entry; snapshots declare this time',
   );
 
-// Half the throughput of one log, so that one tenant cannot use all of it.
+// Half the throughput of one log, so that one tenant cannot use all of the throughput.
 export const rateLimit = wholeNumber(1, 1_000_000, '5000').describe(
   'requests per second for each tenant without a limit of its own',
 );
@@ -114,7 +114,7 @@ export const paused = z
 
 export interface QueueConfig {
   databaseUrl: string;
-  /** Null: the queue is in the database. */
+  /** The Redis with the queue; null: the queue is in the database. */
   redisUrl: string | null;
 }
 

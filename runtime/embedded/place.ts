@@ -14,7 +14,7 @@ export interface Place {
   /** Private directory of `account`; the cluster is in its subdirectory `data`. */
   directory: string;
   account: Account;
-  /** False until initdb has succeeded once. */
+  /** Whether initdb has succeeded. */
   initialised: boolean;
 }
 

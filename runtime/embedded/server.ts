@@ -13,7 +13,7 @@ import type { Binaries } from './binaries.js';
 interface PostgresExit {
   code: number | null;
   signal: NodeJS.Signals | null;
-  /** True when `stop` was called; otherwise the server crashed. */
+  /** Whether `stop` was called; otherwise the server crashed. */
   expected: boolean;
 }
 
@@ -44,7 +44,6 @@ const FAST_SHUTDOWN_MS = 30_000;
 /** Longest start: crash recovery replays the write-ahead log since the last checkpoint. */
 const RECOVERY_MS = 10 * 60_000;
 
-/** Finds a free port on the loopback interface. */
 export async function freePort(): Promise<number> {
   const probe = createServer().listen(0, '127.0.0.1');
   await once(probe, 'listening');

@@ -2,8 +2,8 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
 /**
- * Bounds on the resources that unauthenticated clients can use. They hold for the engine and the
- * public API; a proxy in front can only tighten them.
+ * Bounds on the resources that unauthenticated clients can use. The bounds hold for the engine and the public API; a
+ * proxy in front can only tighten them.
  */
 export const HTTP_LIMITS = {
   /**
@@ -71,11 +71,11 @@ const CONNECTIONS_CHECKED = 100;
  * Once a second, closes the connections that have unread bytes, those with the most first, until at most
  * `unreadBytes` remain: a client that reads a long response byte by byte is never idle.
  *
- * A full server makes room for a new connection by closing another. It checks the connections whose latest requests
- * are oldest, and closes the connection with the lowest `orderOf`. If all of these are busy (null), it closes the new
- * connection. An address with more than `connectionsPerAddress` loses its own connections first, and can displace no
- * others. This limit applies only in a full server, so that a proxy, whose clients share its address, can use every
- * connection.
+ * A full server makes room for a new connection by closing another. The server checks the connections whose latest
+ * requests are oldest, and closes the connection with the lowest `orderOf`. If all of these are busy (null), it closes
+ * the new connection. An address with more than `connectionsPerAddress` loses its own connections first, and can
+ * displace no others. This limit applies only in a full server, so that a proxy, whose clients share its address, can
+ * use every connection.
  *
  * @returns a function to call when a request begins
  */
@@ -201,7 +201,7 @@ export function createPipelineBound(atMost: number): {
     count: (socket) => waiting.get(socket)?.open.size ?? 0,
     unread(socket) {
       let bytes = socket.writableLength;
-      // Responses that wait for an earlier one are not in the buffer of the socket yet.
+      // Responses that wait for an earlier response are not in the buffer of the socket yet.
       for (const one of waiting.get(socket)?.open ?? []) {
         if (one.socket === null) bytes += one.writableLength;
       }

@@ -41,9 +41,9 @@ export class Tally<Label extends string = never> {
 
 /** Histogram buckets, in seconds. */
 export const SECONDS = {
-  /** For operations that take a millisecond when healthy. */
+  /** Buckets for operations that take a millisecond when healthy. */
   short: [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
-  /** For operations that may take minutes. */
+  /** Buckets for operations that may take minutes. */
   long: [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300],
 } as const;
 

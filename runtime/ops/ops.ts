@@ -56,14 +56,13 @@ export async function openOps(
   return { registry, readyWhen: (finder) => void (find = finder) };
 }
 
-/** Instances of a program on one host that have a default port of their own. */
+/** Number of instances of a program on one host that have default ports. */
 const INSTANCES = 10;
-/** Greater than the number of programs, so that no instance takes the port of another program. */
+/** Distance between the ports of two instances: greater than the number of programs, so that no ports collide. */
 const INSTANCE_STEP = 10;
 
 /**
- * Without a configured port, each of ten instances takes a default port of its own, further instances any
- * free port.
+ * Without a configured port, each of ten instances takes its default port, further instances any free port.
  */
 async function openOnDefault(
   source: OpsSource,
@@ -121,8 +120,7 @@ interface Answer {
 const AGAIN_SOON = { 'Retry-After': '1' };
 
 /**
- * The operations listener. It serves three paths without authentication, so it must not expose
- * tenant data.
+ * The operations listener serves three paths without authentication, so it must not expose tenant data.
  */
 export function openOpsListener(
   source: OpsSource,

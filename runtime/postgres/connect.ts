@@ -76,9 +76,9 @@ interface Query extends Promise<unknown> {
 }
 
 /**
- * A pool in which every connection has a postgres.js client of its own that never reconnects. After
- * a reconnect, postgres.js would resolve a statement in flight with an empty result, and run the
- * rest of a transaction outside of the transaction.
+ * A pool in which every connection has a separate postgres.js client, which never reconnects. After a reconnect,
+ * postgres.js would resolve a statement in flight with an empty result, and run the rest of a transaction outside of
+ * the transaction.
  */
 export function connect(url: string, options: ConnectOptions): Sql {
   const { max = 8, waitMs = 10_000, statementTimeoutMs = 30_000, signal } = options;
@@ -105,7 +105,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
       ...PLANNING,
     },
   };
-  // Only builds statements and never connects.
+  // This client only builds statements and never connects.
   const builder = postgres(url, settings);
   const Statement = builder``.constructor as new () => unknown;
   const isQuery = (made: unknown): made is Query => made instanceof Statement;

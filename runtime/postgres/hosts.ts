@@ -1,8 +1,7 @@
 const URL_PARTS = /^(postgres(?:ql)?:\/\/)(?=\S)([^/?\s]*@)?([^/?\s]*)(\S*)$/;
 
 /**
- * A URL for each host of a PostgreSQL URL, because `URL` and pg reject several hosts. Empty for any other
- * text.
+ * A URL for each host of a PostgreSQL URL, because `URL` and pg reject several hosts. Empty for other text.
  */
 export function urlPerHost(url: string): string[] {
   const [, scheme = '', login = '', hosts = '', rest = ''] = URL_PARTS.exec(url) ?? [];

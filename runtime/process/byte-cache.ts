@@ -1,5 +1,5 @@
 export interface Kept<V> {
-  /** Undefined once the cache has dropped the value. */
+  /** The cached value; undefined once dropped. */
   value: V | undefined;
   readonly bytes: number;
   /** Each use sets this flag. */
@@ -7,9 +7,8 @@ export interface Kept<V> {
 }
 
 /**
- * A cache with a byte limit. It drops the oldest values, but gives a used value a second chance (the
- * CLOCK algorithm): a use sets a flag, which costs less than a change of order. The latest value is kept
- * whatever its size.
+ * A cache with a byte limit, which drops the oldest values, but gives a used value a second chance (the CLOCK
+ * algorithm): a use sets a flag, which costs less than a change of order. The latest value is kept whatever its size.
  */
 export class ByteCache<V> {
   private readonly kept = new Map<string, Kept<V>>();

@@ -51,7 +51,7 @@ async function drain(
         await stop();
       } catch (error) {
         clean = false;
-        log.error({ err: error }, 'closing failed');
+        log.error({ err: error }, 'a cleanup failed');
       }
     }
   };
@@ -111,9 +111,9 @@ function watchForEnd() {
 }
 
 /**
- * Runs one program from start to exit code. It drains on SIGTERM, on SIGINT and when its parent
- * process exits, and stops with 1 on an unhandled error. Only the first event counts: a terminal
- * and npm both forward an interrupt, so one keystroke sends two signals.
+ * Runs one program from start to exit code. The program drains on SIGTERM, on SIGINT and when its parent process exits,
+ * and stops with 1 on an unhandled error. Only the first event counts: a terminal and npm both forward an interrupt, so
+ * one keystroke sends two signals.
  */
 export async function runProgram(
   name: string,

@@ -90,7 +90,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions) {
     settleReady = resolve;
     failReady = reject;
   });
-  // Callers that await `ready` get the rejection, which must not end the process if there is no such caller.
+  // Callers that await `ready` get the rejection, which must not end the process without such a caller.
   ready.catch(() => undefined);
 
   function onReady(url: string | undefined): void {
@@ -123,7 +123,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions) {
         resolve({ ending, lastedMs: performance.now() - began });
       };
       process.once('error', (error) => over(`did not start (${error.message})`));
-      // `close` follows the last output line; `exit` may precede it.
+      // `close` follows the last output line; `exit` may precede that line.
       process.once('close', (code, signal) => over(describe(code, signal)));
     });
   }

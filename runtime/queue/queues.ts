@@ -238,7 +238,7 @@ function keepRunning(open: () => Runner, report: (error: unknown) => void): Runn
   };
 }
 
-/** Handles the ids of a job. `requests` is only for log lines. */
+/** `requests` is only for log lines. */
 export type Handler = (ids: string[], requests: RequestIds) => Promise<void>;
 
 /**

@@ -131,7 +131,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
       },
       (outcome) => gate.end(admission, outcome),
       () => {
-        // The tool itself may have changed its arguments before it returned the generator.
+        // Takes the fingerprint again: the tool may have changed its arguments before it returned the generator.
         const fingerprint = attempt(() => planCall(options, call).fingerprint) ?? '';
         return () => requireUnchanged({ admission, fingerprint }, call);
       },
@@ -266,7 +266,6 @@ async function runTool<R>(
   return result;
 }
 
-/** The outcome of a call that returned. */
 export function success(value: unknown): Outcome {
   return { result: 'succeeded', value };
 }
@@ -369,7 +368,7 @@ const evidenceSettled = (receipt: AgentReceipt): Promise<void> =>
     () => undefined,
   );
 
-/** Calls a callback. Its errors must not replace the tool's result. */
+/** Calls a callback, whose errors must not replace the tool's result. */
 function notify<T>(callback: ((value: T) => unknown) | undefined, value: T): void {
   try {
     Promise.resolve(callback?.(value)).catch(() => undefined);

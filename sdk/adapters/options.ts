@@ -24,7 +24,6 @@ export interface CallDetails {
   parentProofId?: string | undefined;
 }
 
-/** A call of a tool. */
 export interface GatedCall extends Omit<CallDetails, 'hashed'> {
   tool: string;
   /** Plain JSON, read again after the admission: changed arguments are not admitted. */

@@ -77,7 +77,7 @@ export async function writeResponse(
   bytes: Uint8Array,
   envelope: RequestHashEnvelope<unknown>,
 ): Promise<void> {
-  // The unchanged bytes would disclose the key, and redacted bytes would no longer be the document.
+  // Rejects the response: unchanged bytes would disclose the key, redacted bytes would be another document.
   if (terminal.redactor.containsKey(bytes)) {
     throw new SdkError('unexpected_response', 'the response contains the API key of the request');
   }

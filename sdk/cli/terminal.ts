@@ -10,7 +10,7 @@ export const EXIT = {
   negative: 1,
   /** The command, a setting or the input is wrong. No request was sent. */
   usage: 2,
-  /** Unreachable, request rejected, no key pinned, or not verified yet. */
+  /** Service unreachable, request rejected, no key pinned, or proof not verified yet. */
   undecided: 3,
   /** A proven policy denial, or a required approval. */
   denied: 4,

@@ -63,8 +63,8 @@ const BATCH_RETRY = { attempts: 30 };
 
 /**
  * Admits any number of items with `POST /v1/batches`, and yields the outcomes in the order of the
- * input. Reads the input on demand, in batches, and never holds all of it. Items are independent: a
- * denied or invalid item is a result like any other.
+ * input. Reads the input on demand, in batches, and never holds the whole input. Items are independent: a denied or
+ * invalid item is a result like any other.
  *
  * The timeout of the options limits each request, and the time of a batch without progress. Throws
  * `SdkError` when sending or following a batch fails. Accepted items remain accepted: the same input

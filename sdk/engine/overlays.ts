@@ -21,8 +21,8 @@ export type PolicyCase = Readonly<Record<string, unknown>>;
 
 /**
  * `POST /v1/overlays`: stores rules of the tenant, each one Cedar `forbid` policy, on top of the
- * operator's policy set. They decide nothing until `activateOverlayHttp`. The same rules have the same
- * id. This and the following functions need a key with the scope `policy`.
+ * operator's policy set. Rules decide nothing until `activateOverlayHttp`. The same rules have the same id. All
+ * functions about overlays need a key with the scope `policy`.
  *
  * Throws `invalid_request` (`invalid_overlay`) with the line and column of each fault in `problem`.
  */

@@ -100,7 +100,7 @@ export async function fetchEvidence(
   const document = readDocument(answer, receiptEvidenceSchema);
   const { schema_version, proof_record, entry, key, approval, disclosures, tlog_proof } = document;
   const { entry: activation, tlog_proof: keyProof } = key;
-  // Without members that a newer service added, which `verifyOffline` would reject.
+  // Omits members that a newer service added, because `verifyOffline` would reject them.
   const evidence = {
     schema_version,
     proof_record,

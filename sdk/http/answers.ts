@@ -158,7 +158,7 @@ export function retryAfterMs(headers: Headers, now: number): number | null {
 /** The time of a response by the clock of its sender; null without a valid `Date`. */
 export const sentAt = (headers: Headers): number | null => httpDate(headers.get('date') ?? '');
 
-/** IMF-fixdate, the only form that a sender may use; `Date.parse` accepts many others. */
+/** Accepts IMF-fixdate only, as senders must use it; `Date.parse` accepts many other forms. */
 function httpDate(text: string): number | null {
   if (!/^[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT$/.test(text)) return null;
   const at = Date.parse(text);

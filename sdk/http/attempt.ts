@@ -91,7 +91,7 @@ function rejectOn(signal: AbortSignal): Promise<never> {
   });
 }
 
-/** Counts bytes on arrival: an endless body must not fill the memory. */
+/** Counts the bytes of a body on arrival, because an endless body would fill the memory. */
 async function readBody({ body, status }: Response, maxBytes: number): Promise<Uint8Array> {
   if (body === null) return new Uint8Array(0);
   const reader = body.getReader();

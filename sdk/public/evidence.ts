@@ -20,8 +20,8 @@ export interface EvidenceTrust {
 /** The facts that the evidence of an answer proves, and the parties that the reader must trust for the rest. */
 export interface Proved {
   /**
-   * The proofs whose presence or absence in the map of the snapshot is proved. A proof that awaits its
-   * first verdict is found there, although the answer is NOT_FOUND.
+   * The proofs whose presence or absence in the map of the snapshot is proved. A proof that awaits its first verdict is
+   * in the map, although the answer is NOT_FOUND.
    */
   proofs: { proof_id: string; found: boolean }[];
   /** Time of the snapshot: RFC 3339 UTC with milliseconds. */

@@ -114,7 +114,6 @@ export async function lookUp(
   });
 }
 
-/** The route of a lookup of this kind. */
 const routeOf = (kind: LookupKind): VerdictRoute =>
   kind === 'identifier' ? routeFor(kind) : BY_PATH[kind];
 

@@ -23,8 +23,8 @@ export type ApprovalOutcome =
 
 /**
  * Stores the second decision about a pending proof: the same request, with the time and the policy
- * set in force now. A pending proof has at most one second decision; the same approval again is a
- * repeat.
+ * set in force now. A pending proof has at most one second decision; the same approval again returns its second
+ * decision.
  *
  * @param faultAt why an approval that is accepted at this time has no effect, or null
  * @throws PolicyMissingError when no policy set is active
@@ -44,13 +44,13 @@ export function acceptApproval(
     if (fault !== null) return { outcome: 'rejected', fault };
     if (await isRunClosed(tx, tenantNo, item)) return { outcome: 'run_closed' };
     if (await insertSecond(tx, tenantNo, item, policy)) {
-      // A separate statement, because a row-level security check must see the intake row.
+      // Runs a separate statement, because a row-level security check must see the intake row.
       await tx`
         insert into svc.intake_pending (proof_id, accepted_at)
         select proof_id, accepted_at from svc.intake where proof_id = ${item.proofId}::uuid`;
       return { outcome: 'accepted', proofId: item.proofId };
     }
-    // The insertion found no request: an erasure removed the request after the check.
+    // The insertion found no request, because an erasure removed the request after the check.
     const other = await secondDecisionOf(tx, tenantNo, item);
     return other ?? { outcome: 'rejected', fault: 'the pending proof was erased' };
   };
@@ -62,8 +62,8 @@ const APPROVAL_LOCK = 7_566_948;
 
 /**
  * Excludes other approvals and erasures of the pending proofs until the transaction ends: a concurrent erasure
- * would miss the copy of the request that an uncommitted second decision contains. One order of the locks
- * prevents deadlocks.
+ * would miss the copy of the request that an uncommitted second decision contains. Callers take the locks in one order,
+ * which prevents deadlocks.
  */
 export async function holdApprovals(tx: Transaction, pending: readonly string[]): Promise<void> {
   await tx`

@@ -7,7 +7,6 @@ export type DecidedAdmission = AepRow & { leafIndex: number; tenantNo: number };
 export const decidedFrom = (sql: Db, leafIndex: number, limit: number) => sql<DecidedAdmission[]>`
   ${admissionsFrom(sql, leafIndex)} order by e.leaf_index limit ${limit}`;
 
-/** Like `decidedFrom`, for one tenant. */
 export const tenantDecidedFrom = (
   sql: Pool,
   tenantNo: number,

@@ -24,7 +24,7 @@ export interface IntakeItem {
   idempotencyKey: string | null;
   /** The number of the caller's API key. Revoking the key also rejects its pending admissions. */
   keyNo: number | null;
-  /** Null when the request is in no run. */
+  /** The run of the request, and its number there; null outside of runs. */
   run: RunPlace | null;
   /** The operator's policy set that must be in force at acceptance; absent when the request depends on no set. */
   policyDigest?: Buffer;
@@ -102,7 +102,7 @@ const limitLocks = (tx: Transaction, lockTimeoutMs?: () => number) =>
     ? tx`select`
     : tx`select set_config('lock_timeout', ${String(lockTimeoutMs())}, true)`;
 
-/** The run numbers of items with an idempotency key are taken. The rollback releases the keys. */
+/** Other requests use the run numbers of items with an idempotency key. The rollback releases the keys. */
 class NumbersTakenError extends Error {
   constructor(readonly items: ReadonlySet<IntakeItem>) {
     super('run_seq_taken');
@@ -215,7 +215,7 @@ export async function insertOrFind<R extends IntakeRow>(
   return admissions;
 }
 
-/** The rows whose number within their run is taken by another request. */
+/** The rows whose number in their run another request uses. */
 async function withTakenPlaces<R extends IntakeRow>(tx: Db, rows: readonly R[]): Promise<Set<R>> {
   const inRuns = rows.flatMap((row) => (row.run === null ? [] : [{ ...row.run, row }]));
   if (inRuns.length === 0) return new Set();
@@ -299,7 +299,7 @@ export async function pinPolicy(tx: Transaction): Promise<PinnedPolicy> {
 export type IntakeRow = Omit<IntakeItem, 'idempotencyKey'>;
 
 interface StoreOptions {
-  /** Default: the set in force; nothing is stored without a set in force, or if a `policyDigest` is not in force. */
+  /** Default: the set in force. Without a set in force, or if a `policyDigest` is not in force, nothing is stored. */
   policy?: PinnedPolicy;
   /** Tenants whose rows the statement sees; default: the setting of the transaction. */
   scope?: string | null;

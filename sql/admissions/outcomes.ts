@@ -19,7 +19,6 @@ export type Outcome =
       requestHash: Buffer;
       reasons: string[];
       acceptedAt: number;
-      /** The seconds in which the action can be approved. */
       approvalSeconds: number;
       /** An approver rejected the pending proof. */
       isRejected?: true;
@@ -32,14 +31,14 @@ export interface OutcomeRow {
   proofId: string;
   lane: 1 | 2;
   effect: Effect | null;
-  /** Null once the payload is erased. */
+  /** Hash of the request; null once the payload is erased. */
   requestHash: Buffer | null;
   leafIndex: number;
   /** The reasons of a denial or of a required approval; otherwise null. */
   reasons: string[] | null;
   policyDigest: Buffer;
   acceptedAt: Date;
-  /** Null: the default, `APPROVAL_SECONDS`. */
+  /** Seconds in which the action can be approved; null: `APPROVAL_SECONDS`. */
   approvalSeconds: string | null;
   code: string | null;
   detail: string;

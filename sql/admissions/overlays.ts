@@ -44,7 +44,7 @@ export function storeOverlay(
  * Activates an overlay of the tenant for admissions accepted from now on, or deactivates it.
  *
  * @param sets the overlay combined with each set in use; null to deactivate the overlay
- * @returns null when the key `managing` may not do this; false when `sets` lacks a set in use
+ * @returns null when the key `managing` may not change overlays; false when `sets` lacks a set in use
  */
 export function activateOverlay(
   sql: Pool,

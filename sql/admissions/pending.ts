@@ -24,19 +24,18 @@ export interface BatchRef {
 
 /** An accepted admission, and the pending row that a claim of the admission deletes. */
 export interface PendingIntake extends PinnedIntake {
-  /** Null when the admission is in no batch. */
+  /** The batch of the admission; null outside of batches. */
   batch: BatchRef | null;
-  /** The pending chunk with the admission; null when the admission has a pending row of its own. */
+  /** The pending chunk with the admission; null when the admission has a separate pending row. */
   chunkId: string | null;
   /** Whether the request ends its run; null when the request is in no run. */
   runCloses: boolean | null;
 }
 
 /**
- * Reads and locks the admissions in `proofIds` with a pending row of their own, ordered by id.
- * Skips admissions that another transaction has locked, because every worker gets every
- * announcement. The locks are advisory: a row lock held while waiting for the append lock could
- * deadlock with a claim.
+ * Reads and locks the admissions in `proofIds` that have separate pending rows, ordered by id. Skips admissions that
+ * another transaction has locked, because every worker gets every announcement. The locks are advisory: a row lock held
+ * while waiting for the append lock could deadlock with a claim.
  */
 export function loadPending(tx: Db, proofIds: readonly string[]): Promise<PendingIntake[]> {
   return load(
@@ -147,7 +146,7 @@ export async function claimPending(
 
 type ClaimedIntake = Pick<PendingIntake, 'proofId' | 'chunkId'>;
 
-// The setting ends with its transaction; outside a transaction, the claims do not see the setting.
+// The setting ends with its transaction: outside a transaction, claims do not see the setting and delete nothing.
 const allowClaims = (tx: Transaction) => tx`set_config('svc.claims', 'on', true)`;
 
 /** The CTEs that claim pending rows; `claimColumns` selects their results. */
@@ -199,7 +198,6 @@ function byChunk(intakes: readonly ClaimedIntake[]): Map<string, string[]> {
 
 const packIds = (tx: Db) => tx`encode(string_agg(uuid_send(proof_id), ''), 'hex')`;
 
-/** What an append reads under the append lock. */
 export interface AppendStart {
   /** Leaves of the log, which cannot change under the append lock. */
   size: number;

@@ -39,7 +39,7 @@ export const readTenantPolicySet = (
     ),
   );
 
-// The base comes last, so that no overlay replaces one of its policies.
+// The operator's policies come last, so that no policy of an overlay replaces one of them.
 const selectPolicySet = (sql: Db, digest: Uint8Array, condition = sql``) => sql<StoredPolicySet[]>`
   select digest, manifest, files from svc.policy_set where digest = ${digest}
   union all
@@ -112,7 +112,7 @@ export async function activatePolicy(
 export interface PolicyActivation {
   digest: Buffer;
   activeFrom: Date;
-  /** `in force` is the latest due activation; earlier ones are `over`, later ones `scheduled`. */
+  /** `in force` is the latest due activation; earlier activations are `over`, later activations `scheduled`. */
   state: 'in force' | 'scheduled' | 'over';
 }
 

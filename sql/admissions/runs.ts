@@ -64,9 +64,9 @@ export function readRun(sql: Pool, tenantNo: number, runKey: string): Promise<Ru
   return asTenants(sql, [tenantNo], (tx) => membersOf(tx, tenantNo, runKey));
 }
 
-/** State of a run that the engine checks before it accepts a request. */
+/** The state of a run, which the engine checks before it accepts a request of the run. */
 export interface RunState {
-  /** The same request was accepted before, so it gets the first answer. */
+  /** The same request was accepted before, so the engine returns the first answer. */
   isRepeat: boolean;
   /** The engine has accepted a close of the run. */
   isClosed: boolean;

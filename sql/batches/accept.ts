@@ -41,7 +41,7 @@ export interface NewBatch {
   seeds: Uint8Array;
 }
 
-/** Queue limits that must hold with this batch included. */
+/** Limits of the queue, which this batch must not exceed. */
 export interface QueueCapacity {
   admissions: number;
   batches: number;
@@ -52,14 +52,16 @@ export type BatchOutcome =
   | { outcome: 'accepted'; batchId: string; awaited: number }
   | { outcome: 'repeat'; batchId: string }
   | { outcome: 'idempotency_conflict' }
-  /** `isTenantLimit`: the batches of other tenants would fit. */
+  /** `isTenantLimit`: the batch exceeds only the share of its tenant. */
   | { outcome: 'queue_full'; isTenantLimit: boolean }
-  /** Nothing is stored: other requests already have the run numbers of these items. */
+  /** The batch is not stored, because other requests already have the run numbers of these items. */
   | { outcome: 'run_seq_taken'; indexes: number[] };
 
 /** The `lane` of the idempotency keys of batches, which differs from every request type. */
 const BATCHES = 3;
-/** Maximum number of items per chunk and per job; large, because each chunk costs a dozen statements and a commit. */
+/**
+ * Maximum number of items per chunk and per job, large because each chunk costs a dozen statements and a commit.
+ */
 export const CHUNK_ITEMS = 1_000;
 const ROWS_PER_STATEMENT = 1_000;
 
@@ -185,7 +187,7 @@ async function requireCapacity(
     depth.admissions + length <= capacity.admissions &&
     depth.everybodys + length <= capacity.batches;
   const fits = fitsQueue && depth.own + length <= capacity.own;
-  // Throws, to roll back the batch and its deduplication key.
+  // Thrown to roll back the batch and its deduplication key.
   if (!fits && length > 0)
     throw new BatchRejected({ outcome: 'queue_full', isTenantLimit: fitsQueue });
 }

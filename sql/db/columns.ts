@@ -1,4 +1,4 @@
-/** Rows are inserted as one array per column: the statement stays the same and is planned once. */
+/** Inserts pass one array per column, so that the statement is the same for any number of rows and is planned once. */
 
 /** An array parameter of values that need no quoting: numbers, times, uuids. */
 export function arrayOf(values: readonly (number | string | boolean)[]): string {
@@ -26,7 +26,6 @@ export function bytesOf(values: readonly Uint8Array[]): Bytes {
   };
 }
 
-/** The first row of a query; null without rows. */
 export const firstRow = async <R>(rows: PromiseLike<readonly R[]>): Promise<R | null> =>
   (await rows)[0] ?? null;
 

@@ -10,7 +10,7 @@ import {
 /** A pool or a transaction: the first parameter of every query function. */
 export type Db = postgres.ISql<{ bigint: number }>;
 export type Fragment = postgres.PendingQuery<postgres.Row[]>;
-/** A pool, for functions that open a transaction of their own. */
+/** A pool, for functions that open transactions. */
 export type Pool = { reserve(): Promise<Transaction> } & postgres.Sql<{ bigint: number }>;
 /** An open transaction, for functions that must be called inside one. */
 export type Transaction = postgres.ReservedSql<{ bigint: number }> & {
@@ -141,7 +141,7 @@ export async function requireOwnSession(sql: Db): Promise<void> {
 
 /**
  * Whether the server is in recovery: a standby, or a restore that still replays WAL, answers queries
- * but accepts no writes. Leaves that are missing there may still arrive.
+ * but accepts no writes. Leaves that this server lacks may still arrive.
  */
 export async function isInRecovery(sql: Db): Promise<boolean> {
   const [row] = await sql<{ is: boolean }[]>`select pg_is_in_recovery() as is`;

@@ -85,14 +85,14 @@ export async function eraseListed(
     where proof_id = any(${[...listed]}::uuid[]) and (e.proof_id is not null or i.refused)`;
   const pending = decided.flatMap(({ id, isPending }) => (isPending ? [id] : []));
   const held = pending.length === 0 ? [] : await secondDecisionsOf(tx, pending);
-  // Not an admission that is decided from now on: it may be pending, and its approvals are not excluded.
+  // Erases only the admissions that the query found decided: the approvals of others are not locked.
   const erased = await erasePayloads(tx, [...decided.map(({ id }) => id), ...held], order);
   const unsettled = new Set([...listed, ...held]);
   for (const { proofId } of erased) unsettled.delete(proofId);
   return { erased, unsettled: [...unsettled] };
 }
 
-/** The second decisions of pending proofs. No approval adds one until the transaction ends. */
+/** The second decisions of pending proofs. Until the transaction ends, no approval adds another second decision. */
 async function secondDecisionsOf(tx: Transaction, pending: readonly string[]): Promise<string[]> {
   await holdApprovals(tx, pending);
   return valuesOf(tx`
@@ -114,7 +114,7 @@ export async function erasePayloads(
   proofIds: readonly string[],
   order: ErasureOrder,
 ): Promise<Erased[]> {
-  // Pending admissions are not locked: a worker that holds the append lock may reject them.
+  // Does not lock pending admissions: a worker that holds the append lock may reject them.
   const decided = await tx<(Omit<Erased, 'isNew'> & { leafIndex: number | null })[]>`
     select i.proof_id as "proofId", i.tenant_no as "tenantNo", i.lane, i.request_hash as "requestHash",
       e.leaf_index as "leafIndex"
@@ -283,7 +283,7 @@ async function eraseTraces(tx: Transaction, erased: readonly Erased[]): Promise<
     const { tenantNo, lane, requestHash } = one;
     if (requestHash !== null) bodies.set(`${tenantNo} ${lane} ${requestHash.toString('hex')}`, one);
   }
-  // One statement for each body: for a list of bodies, row-level security would check every key of the registry.
+  // Runs one statement for each body: for a list of bodies, row-level security would check every key of the registry.
   for (const { tenantNo, lane, requestHash } of bodies.values()) {
     await tx`
       delete from svc.idempotency_key

@@ -2,7 +2,9 @@ import { firstRow, valuesOf } from '../db/columns.js';
 import type { Db, Transaction } from '../db/transaction.js';
 import { eraseBatches, eraseReasons, holdKeys } from './erase.js';
 
-/** Rows that one statement reads: no index finds a tenant's admissions, and the table may have millions of others. */
+/**
+ * Rows that one statement reads: no index finds a tenant's admissions, and the table may have millions of other rows.
+ */
 const ROWS_AT_ONCE = 100_000;
 
 /** A tenant's admissions with payload, in order of their ids, in groups of up to `limit`. */

@@ -19,7 +19,6 @@ export interface AdmissionRow {
   unproved: { request: Buffer; requestHash: Buffer } | null;
 }
 
-/** The admissions of pending chunks. */
 const inChunks = (sql: Db) => sql`
   select u.proof_id from svc.chunk_pending join svc.batch_part p using (batch_id, first_index)
   cross join lateral unnest(p.proof_ids, p.replayed) as u(proof_id, replayed)
@@ -92,9 +91,8 @@ export interface CheckedBatch {
   found: ItemCounts;
 }
 
-/** Batches after `after`, in order of their ids. */
 export async function batchesFrom(sql: Db, after: string, limit: number): Promise<CheckedBatch[]> {
-  // The pending tables have no index on batch_id: one scan counts the rows of all batches of the page.
+  // The pending tables have no index on batch_id, so one scan counts the rows of all batches of the page.
   const ofPage = (pending: string) => sql`
     exists (select from open) and ${sql(pending)}.batch_id > ${hexOf(after)}::uuid
     and ${sql(pending)}.batch_id <= (select batch_id from open order by batch_id desc limit 1)`;
@@ -212,7 +210,7 @@ export const STRAYS = {
   /** Leaves that have a row in `svc.erasure` but are in no erasure entry of the log, or the reverse. */
   unlogged: (sql, limit) =>
     readSnapshot(sql, async (tx) => {
-      // Parsed here, because PostgreSQL would fail at a damaged entry.
+      // This function parses the entries, because a query that parses them would fail at a damaged entry.
       const ranges = (await entriesWhere(tx, tx`kind = 4`)).flatMap(({ body }) => {
         const entry = readEntry(body);
         return entry?.type === 'erasure' ? entry.ranges : [];
@@ -295,7 +293,6 @@ export async function activeSince(sql: Db, digest: string): Promise<number | nul
 export const adoptedRanges = (sql: Db) => sql<{ from: number; to: number }[]>`
   select from_index as from, to_index as to from svc.adoption`;
 
-/** The registrations among `hashes` (hex) that are not stored. */
 export const unstoredRegistrations = (sql: Db, hashes: readonly string[]) =>
   valuesOf<string>(sql`
     select hash from unnest(${[...hashes]}::text[]) as hash

@@ -91,12 +91,11 @@ export function readChunk(sql: Pool, from: number, to: number): Promise<Chunk> {
 export interface StoredLeaf extends Omit<LeafEvidence, 'proof'> {
   /** Epoch milliseconds. */
   at: number;
-  /** Null for a leaf other than a proof. */
+  /** The row of the proof; null for any other leaf. */
   proof: StoredProofRow | null;
   isErased: boolean;
   /** Whether the verifier has not yet recorded the erasure. */
   isErasureDue: boolean;
-  /** Whether a status entry revokes the proof or an artifact of the proof. */
   isRevoked: boolean;
   /** Whether svc.status_exception has the leaf. */
   isException: boolean;
@@ -112,7 +111,7 @@ interface StoredProofRow extends Omit<ProofRow, 'isErased'> {
   differing: string[];
   /** The place in a run, from the intake row; null when the request is in no run. */
   run: RunPlace | null;
-  /** Null where erased. */
+  /** The payload columns, null where erased. */
   payload: Record<string, unknown>;
 }
 

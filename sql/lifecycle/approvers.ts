@@ -138,14 +138,12 @@ export interface ApproverRow {
   registration: Registration;
   /** The state at the next leaf: only an active approver's approvals have an effect. */
   state: 'active' | 'retired';
-  /** Index of the entry that activated the approver. */
   leafIndex: number;
   /** The API key that registered the approver; null for a registration by the operator. */
   createdBy: string | null;
   createdAt: Date;
 }
 
-/** The approvers of a tenant after `after`, newest first. */
 export const listTenantApprovers: TenantList<ApproverRow> = (sql, tenantNo, limit, after) =>
   asTenants(sql, [tenantNo], (tx) => ofTenant(tx, tenantNo, limit, after));
 

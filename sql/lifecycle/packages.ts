@@ -71,7 +71,7 @@ async function faultsOf(
   return new Map(rows.map(({ n, fault }) => [n - 1, fault]));
 }
 
-/** In two statements, because a row-level security check on members must see the package row. */
+/** Runs two statements, because a row-level security check on members must see the package row. */
 async function insertPackage(
   tx: Transaction,
   tenantNo: number,
@@ -110,7 +110,6 @@ export function readPackage(
   );
 }
 
-/** The tenant's packages after `after`, newest first. */
 export const listPackages: TenantList<TrustPackage> = (sql, tenantNo, limit, after) =>
   asTenants(sql, [tenantNo], (tx) =>
     packagesOf(tx, tenantNo, pageAfter(tx, ['k.created_at', 'k.package_id'], limit, after, hexOf)),

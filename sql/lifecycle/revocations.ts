@@ -81,7 +81,7 @@ export function insertRevocationRequest(
       if (await insertRequest(tx, tenantNo, item)) return { outcome: 'stored', requestId };
       const first = await firstRequest(tx, tenantNo, proofId, artifactKind);
       if (first !== null) return { outcome: 'repeat', requestId: first };
-      // The concurrent request was rejected meanwhile: try again.
+      // A worker rejected the concurrent request meanwhile: try again.
     }
     throw new Error(`revocation requests of ${proofId} conflict repeatedly`);
   });
@@ -92,7 +92,7 @@ async function insertRequest(
   tenantNo: number,
   item: RevocationItem,
 ): Promise<boolean> {
-  // In two statements, because a row-level security check on the pending row must see the request.
+  // Runs two statements, because a row-level security check on the pending row must see the request.
   const { requestId, keyNo, proofId, artifactKind, reasonHash, document } = item;
   const inserted = await tx`
     insert into svc.revocation_request
@@ -129,7 +129,6 @@ interface RequestRow {
   isPending: boolean;
 }
 
-/** Columns of a RequestRow, from `svc.revocation_request r`. */
 const requestColumns = (tx: Db) => tx`
   r.request_id as "requestId", r.proof_id as "proofId", r.artifact_kind as "artifactKind", r.refused,
   exists (select from svc.revocation_pending p where p.request_id = r.request_id) as "isPending"`;

@@ -20,7 +20,7 @@ export interface NewShareToken {
 export type CreateOutcome =
   /** Epoch milliseconds. */
   | { outcome: 'created'; createdAt: number }
-  /** The tenant has no such proof or package. */
+  /** The tenant has no proof or package with this id. */
   | { outcome: 'unknown_target' }
   /** Only the admission of an action has artifacts besides its proof. */
   | { outcome: 'absent_artifact' }

@@ -17,7 +17,7 @@ import { databaseTime } from '../log/verdicts.js';
 export type KeyUse = Extract<KeyEntry, { key_id: string }>['use'];
 
 interface Key {
-  /** Default: `aep`. */
+  /** Use of the key; default `aep`. */
   use?: KeyUse;
   keyId: string;
   /** base64url of the raw 32 bytes. */

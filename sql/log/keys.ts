@@ -13,7 +13,6 @@ export interface KeysOfLog {
   states: KeyStates;
 }
 
-/** The key entries with an index of at least `from`, in order. */
 export const keyEntries = (sql: Db, from = 0) =>
   entriesWhere(sql, sql`kind = 3 and leaf_index >= ${from} order by leaf_index`);
 
@@ -63,7 +62,7 @@ export async function countProofs(
   }
 }
 
-/** Has no `origins`, because compromises do not depend on the signatures of delegations. */
+/** Needs no `origins`, because a compromise applies whether or not the signature of a delegation verifies. */
 const COMPROMISES: KeyContext = { ...nativeCrypto, origins: [] };
 
 /**

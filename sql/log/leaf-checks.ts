@@ -22,7 +22,7 @@ import {
 
 export interface LeafEvidence {
   leafIndex: number;
-  /** Empty when the columns do not form an entry. */
+  /** The bytes of the entry; empty when the columns form no entry. */
   entry: Uint8Array;
   kind: LeafKind;
   /** The proof id in the row; null for a key entry. */

@@ -44,7 +44,7 @@ export interface EntryRow {
   isOutcome: boolean | null;
   environment: Environment | null;
   keyId: string | null;
-  /** Null: unlimited. */
+  /** The validity in the entry; null: unlimited. */
   entryValidity: Validity | null;
   body: Buffer | null;
 }
@@ -114,7 +114,6 @@ export interface EntryBody {
 export const entriesWhere = (sql: Db, matching: Fragment) => sql<EntryBody[]>`
   select leaf_index as "leafIndex", body from svc.log_entry where ${matching}`;
 
-/** The status entries about the given proofs at indexes below `size`, in order. */
 export const statusEntriesOf = (sql: Db, proofIds: string[], size: number): Promise<EntryBody[]> =>
   entriesWhere(
     sql,
@@ -123,7 +122,7 @@ export const statusEntriesOf = (sql: Db, proofIds: string[], size: number): Prom
 
 /** The last verdict or snapshot entry with an index below `below`, or null. */
 export function latestEntry(sql: Db, type: 'verdict' | 'snapshot', below: number) {
-  // A literal kind, so that the plan can use the partial index of these entries.
+  // The kind is a literal, so that the plan can use the partial index of these entries.
   const isOfType = type === 'verdict' ? sql`kind = 5` : sql`kind = 6`;
   const last = sql`${isOfType} and leaf_index < ${below} order by leaf_index desc limit 1`;
   return firstRow(entriesWhere(sql, last));
@@ -199,7 +198,7 @@ export async function insertCheckpoint(
   return inserted.count === 1;
 }
 
-/** The size of the last checkpoint by one of these keys; 0 when there is none. The signature is not verified. */
+/** The size of the last checkpoint by one of these keys; 0 without such a checkpoint. The signature is not verified. */
 export async function latestCheckpointBy(sql: Db, keys: readonly Vkey[]): Promise<number> {
   // A signature line has the key id and the signature in base64. The first five characters depend on the key id
   // alone: on 30 of its 32 bits.
@@ -235,7 +234,7 @@ export const endedSize = (sql: Db): Promise<number> =>
 export const isRetired = (sql: Db, origin: string): Promise<boolean> =>
   valueOf(sql`select exists (select from svc.retired_log where origin = ${origin})`);
 
-/** The present and past names of this database's log. A delegation is signed for one of them. */
+/** The present and past names of this database's log. A delegation is signed for one of these names. */
 export async function knownOrigins(sql: Db): Promise<string[]> {
   const [origin] = (await latestCheckpoint(sql))?.note.split('\n') ?? [];
   return [...(origin === undefined ? [] : [origin]), ...(await endedOrigins(sql))];

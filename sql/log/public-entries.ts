@@ -10,8 +10,8 @@ import { valueOf } from '../db/columns.js';
 import type { Db, Transaction } from '../db/transaction.js';
 import { entriesWhere, type EntryBody } from './log.js';
 
-// Each function of the database takes the append lock until the transaction ends, checks the entry
-// against the log, appends it and returns its index.
+// Each of these database functions takes the append lock until the transaction ends, checks the entry against the log,
+// appends it and returns its index.
 
 type Members<Entry> = Omit<Entry, 'schema_version' | 'type'>;
 
@@ -19,7 +19,7 @@ type Members<Entry> = Omit<Entry, 'schema_version' | 'type'>;
 export const VERDICTS_CHANNEL = 'svc_verdicts';
 
 /**
- * Appends a verdict entry, and announces it when the transaction commits. Only for the verifier's role.
+ * Appends a verdict entry, and announces it when the transaction commits. Requires the verifier's role.
  *
  * @param latest the index of the last verdict entry that the caller has read, or null
  * @throws an error with the code 40001 when the log has a later verdict entry
@@ -72,7 +72,6 @@ export const appendDelegation = async (
 export const appendErasure = async (tx: Transaction, entry: Members<ErasureEntry>) =>
   valueOf<number>(tx`select svc.append_erasure(${entryBytes({ type: 'erasure', ...entry })})`);
 
-/** Verdict entries with an index below `before`, newest first. */
 export const verdictEntries = (sql: Db, before: number, limit: number): Promise<EntryBody[]> =>
   entriesWhere(
     sql,

@@ -89,12 +89,11 @@ export const failedOtherwise = (sql: Db, size: number): Promise<number[]> =>
       and first_index < ${size} order by first_index`);
 
 /**
- * The failed checks of a verdict. They equal `voidedOf` if a proof fails only because its key is
- * compromised.
+ * The failed checks of a verdict, which equal `voidedOf` if a proof fails only because its key is compromised.
  */
 export const failedOf = (sql: Db) => sql`
   jsonb_path_query_array(checks, '$[*] ? (@.result == "fail")')`;
-// Equals the verifier's text, so that a query can use the index verdict_failed_otherwise.
+// Must equal the text that the verifier writes, so that a query can use the index verdict_failed_otherwise.
 export const voidedOf = (sql: Db) => sql`
   '[{"name": "signing_key", "result": "fail", "detail": "by the log the key is compromised at this position"}]'`;
 

@@ -25,7 +25,7 @@ interface Maintenance {
 /** Reported as the lag of a slot whose WAL PostgreSQL has removed: its standby can never continue. */
 const LOST_BYTES = 1e15;
 
-/** Reads views that every role may read; `pg_stat_replication` would need another privilege. */
+/** Reads only views that every role may read; `pg_stat_replication` would need another privilege. */
 export async function readUpkeep(sql: Db) {
   const rows = await sql<Maintenance[]>`
     select kind, since, ended_at as "endedAt", failed_at as "failedAt"

@@ -3,7 +3,7 @@ import type { Db, Fragment } from '../db/transaction.js';
 import { treeSize } from '../log/log.js';
 import { verifiedPrefix, scrubPosition, failedOf, voidedOf } from '../log/verdicts.js';
 
-// Queries for operators' metrics. The programs that run them can read these tables anyway.
+// Queries for the metrics, which need no rights beyond those that the reporting programs already have.
 
 /** The number of pending admissions, and the age of the oldest in milliseconds by the database's clock. */
 export async function pendingNow(sql: Db) {

@@ -16,7 +16,6 @@ import { compromisesIn, keysInLog, voidingLeaf } from '../log/keys.js';
 import { statusesOf } from './read.js';
 import { verdictsForLeaves } from '../log/verdicts.js';
 
-/** A proof in a list, with the inputs of its status. */
 export interface ProofInList {
   proofId: string;
   leafIndex: number;
@@ -27,7 +26,7 @@ export interface ProofInList {
   action: string | null;
   intentId: string | null;
   parent: string | null;
-  /** Null after an erasure. */
+  /** Whether the API key was restricted to the agent; null after an erasure. */
   bound: boolean | null;
   /** The batch that the admission was accepted with; null for a single admission. */
   batchId: string | null;
@@ -112,7 +111,8 @@ export function listProofs(sql: Pool, query: ListQuery): Promise<ProofPage> {
       if (scan.scanned < size || scan.least === null) return { proofs: kept, next: null };
       below = scan.least;
       budget -= size;
-      // Each scan looks up all proofs of the run or batch, so the second scan is the last.
+      // A scan with the filter `run` or `batch` looks up all proofs of the run or batch, so the second scan is the
+      // last.
       size = isSelection ? budget : size * SCAN_GROWS_BY;
     }
     return { proofs: kept, next: below };
@@ -192,7 +192,7 @@ async function scanLeaves(
   const { below, floor, size } = range;
   const selected = selection(tx, tenantNo, filter);
   const isException = status !== undefined && status !== 'VALID' && range.keys !== null;
-  // Looks up each exception: the planner could turn a join into a scan of all the tenant's proofs.
+  // Looks up the leaf of each exception: the planner could turn a join into a scan of all the tenant's proofs.
   const source = isException
     ? tx`(${exceptions(tx, tenantNo, status, range)}) x cross join lateral (
         select * from svc.log_entry e where e.tenant_no = ${tenantNo} and e.leaf_index = x.leaf
@@ -201,7 +201,7 @@ async function scanLeaves(
   // Intents have an index, so only the intent's leaves are scanned.
   const ofIntent = intentId === undefined || isException ? tx`` : tx`and intent_id = ${intentId}`;
   const ofParent = parent === undefined || isException ? tx`` : tx`and parent = ${parent}::uuid`;
-  // An array, so that the planner looks up each id and does not scan the tenant's proofs.
+  // The ids are an array, so that the planner looks up each id and does not scan the tenant's proofs.
   const ofSelected =
     selected === null || isException ? tx`` : tx`and proof_id = any(array(${selected}))`;
   const rows = await tx<ScanRow[]>`
@@ -292,7 +292,7 @@ function exceptions(
       order by leaf_index desc limit ${size})`;
 }
 
-/** Leaves between the lowest and the highest void index; some of them may not be void. */
+/** Leaves that a compromise may void: those that its keys signed, from the lowest to the highest void index. */
 function voidedLeaves(tx: Transaction, tenantNo: number, { keys, floor, below, size }: ScanRange) {
   const ranges = compromisesIn(keys ?? []);
   if (ranges.length === 0) return tx``;
@@ -347,7 +347,6 @@ async function withStatusInputs(
   }));
 }
 
-/** Agent, tool and run of a stored request. */
 function callIn(request: Buffer | null): Pick<ProofInList, 'agent' | 'run' | 'tool'> {
   if (request === null) return {};
   const { agent, run, tool } = (attempt(() => parseStrict(request)) ?? {}) as Partial<ProofInList>;

@@ -101,7 +101,7 @@ export interface ProofHistory {
   keys: KeyedEntry[] | null;
 }
 
-/** Not scoped to a tenant: the caller must have found the proof among the tenant's own. */
+/** The query is not limited to a tenant: the caller must have found the proof among the tenant's own. */
 export async function proofHistory(
   db: Db,
   {

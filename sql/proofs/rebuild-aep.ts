@@ -238,7 +238,7 @@ export interface AepRow {
   seed: Buffer | null;
   approval: Buffer | null;
   reasons: string[] | null;
-  /** Null after an erasure, or if no counter applied. */
+  /** Counter values; null after an erasure, or if no counter applied. */
   budgets: Budgets | null;
   signature: Buffer | null;
   /** For a close, the other proofs of its run in the log, in log order; otherwise null. */

@@ -61,7 +61,7 @@ export function whyNotApprove(
 }
 
 export interface SecondDecision {
-  /** Null when the tenant has no such proof. */
+  /** The pending proof; null when the tenant has no such proof. */
   pending: PendingAdmission | null;
   /**
    * Whether request, environment and agent equal those of the pending proof; null once that proof

@@ -55,12 +55,12 @@ export async function migrate(
   const migrations = await readMigrations(folder);
   const connection = await mapStartupDbErrors(() => sql.reserve());
   try {
-    // No timeouts: other runs and long migrations must be able to finish.
+    // Sets no timeouts: other runs and long migrations must be able to finish.
     await mapStartupDbErrors(() =>
       connection.unsafe('set statement_timeout = 0; set lock_timeout = 0').then(() => undefined),
     );
     await acquireAdvisoryLock(connection);
-    // Readable by every role, because every program checks it at its start.
+    // Every role may read the list of migrations, because every program checks it at its start.
     await connection.unsafe(`
       create table if not exists public.svc_migration (
         version integer primary key, name text not null, digest text not null,

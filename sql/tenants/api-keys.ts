@@ -46,7 +46,7 @@ export async function insertApiKey(sql: Db, key: NewApiKey): Promise<Date | null
 
 /**
  * Revokes a key and the keys that it created, permanently, but not the successor of a rotated key.
- * Their accepted admissions that are not yet signed are rejected, too.
+ * Accepted admissions of these keys that are not yet signed are rejected, too.
  */
 export function revokeApiKey(sql: Pool | Transaction, keyId: string): Promise<void> {
   return withGateLock(sql, async (tx) => {
@@ -93,7 +93,7 @@ export function rotateApiKey(
   sql: Pool | Transaction,
   rotation: { oldKeyId: string; newKeyId: string; secretHash: Uint8Array; overlap: number },
 ): Promise<Rotation> {
-  // Holds the append lock, so that a concurrent revocation of the creator revokes the successor too.
+  // Takes the append lock, so that a concurrent revocation of the creator revokes the successor too.
   return withGateLock(sql, async (tx) => {
     const { oldKeyId, newKeyId, secretHash, overlap } = rotation;
     const [old] = await tx<{ state: KeyState; tenantId: string }[]>`
@@ -154,7 +154,6 @@ export async function listApiKeys(sql: Db, tenantId: string): Promise<ApiKeyRow[
     select ${keyColumns(sql)} from svc.api_key k where k.tenant_no = ${tenantNo} order by k.key_no`;
 }
 
-/** Columns of an ApiKeyRow, from `svc.api_key k`. */
 const keyColumns = (sql: Db) => sql`
   k.key_id as "keyId", ${sql.unsafe(STATE)} as state, k.scopes, ${restrictionOf(sql)},
   k.review_ref as "reviewRef", k.replaces, k.created_by as "createdBy", k.created_at as "createdAt",

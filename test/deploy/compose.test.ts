@@ -44,7 +44,7 @@ describe('docker-compose.yml', () => {
       expect(example).toMatch(new RegExp(`^${name}=.`, 'm'));
   });
 
-  it('passes settings of traces from .env to the engine', () => {
+  it('passes the trace settings in .env to the engine', () => {
     const given = {
       OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318',
       OTEL_TRACES_SAMPLER_ARG: '0.01',

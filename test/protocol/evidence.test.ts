@@ -115,7 +115,7 @@ describe('evidence', () => {
     expect(verify(ofToken).found.share).toMatchObject({ artifact_kind: 'passport', id: revoked });
   });
 
-  it('is rebuilt by the builder, byte for byte', async () => {
+  it('of the vectors equals, byte for byte, the evidence that the service builds', async () => {
     const store = new MemoryStore();
     const pages = new MapPages(sha256, store, 3);
     const headOf = async (kinds: string): Promise<MapHead> => {

@@ -81,7 +81,7 @@ describe('monitor of a publisher that misuses its genuine keys', () => {
   });
 
   it.each([0, 1])(
-    'finds an entry ahead of its clock although the log served the entry only later (and %i more)',
+    'finds an entry ahead of its clock although the log served it late (with %i later entries)',
     async (more) => {
       const index = await log.snapshotAll(undefined, (entry) => ({
         ...entry,
@@ -358,7 +358,7 @@ describe('monitor of one source', () => {
   it.each([
     [0, []],
     [1, ['merge_delay_exceeded']],
-  ])('caps the declared merge delay at a day (%i ms later)', async (more, found) => {
+  ])('caps the declared merge delay at a day (a day plus %i ms)', async (more, found) => {
     await log.snapshotAll(undefined, (entry) => ({ ...entry, max_merge_delay: 1e9 }));
     setAhead(24 * 60 * 60 * 1000 + more);
     await look();

@@ -88,7 +88,7 @@ const smallOrderKey = {
   key_id: jwkThumbprint(sha256, smallOrder),
 };
 
-describe('an entry that does not count changes nothing', () => {
+describe('a log entry that breaks a rule changes nothing', () => {
   it.each<[string, (log: PublicLog) => Entry]>([
     ['junk', () => utf8('{}')],
     ['proof of another shard', (log) => log.proof(9, plain, { proof_id: proofIdOf(9, '001') })],
@@ -154,7 +154,7 @@ describe('an entry that does not count changes nothing', () => {
 });
 const NO_ROOT = new PublicLog().rootAt(0);
 
-it('a snapshot entry counts only with the `expired_through` of the last verdict entry below its size', async () => {
+it('a snapshot entry has an effect only with the `expired_through` of the last verdict entry below its size', async () => {
   const log = await startedLog();
   const first = await log.append(log.verdict(verifier));
   await log.append(log.verdict(verifier));
@@ -206,7 +206,7 @@ describe('verdict', () => {
     expect(proofIn(log, 2).keyIndex).toBeNull();
   });
 
-  it('counts until its key is retired, after which one verdict by the next key may lower `expired_through`', async () => {
+  it('has an effect until its key is retired; then one verdict by the next key may lower `expired_through`', async () => {
     const log = await startedLog();
     await log.append(log.verdict(verifier), log.key('verifier', 'activate', successor));
     await log.append(log.key('verifier', 'retire', verifier));

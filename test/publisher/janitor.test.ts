@@ -71,7 +71,7 @@ describe('janitor', () => {
     expect(pages()).toEqual([name]);
   });
 
-  it('that finds a lost page lets the same cycle write it again', async () => {
+  it('finds a lost page, and the same cycle writes the page again', async () => {
     const [id] = snapshot.grow(1);
     const before = snapshot.publisher();
     await publishProofs(before, 300);

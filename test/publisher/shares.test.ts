@@ -46,7 +46,7 @@ describe('share token', () => {
     expect(published.share(tokens.package)).not.toBeNull();
   });
 
-  it('that has ended stays unpublished after a restart, and after the loss of map pages', async () => {
+  it('that was revoked or expired stays unpublished after a restart, and after the loss of map pages', async () => {
     const { registry } = snapshot;
     const tokens = Array.from({ length: 300 }, (_, i) => registry.share('proof', ids[i % 6]!));
     registry.endShare(tokens[7]!);

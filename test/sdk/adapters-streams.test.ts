@@ -134,7 +134,7 @@ describe('streamed result of an admitted function', () => {
     }
   });
 
-  it('does not start after an abort or an end before the first read, and has one outcome', async () => {
+  it('does not start if it is aborted or ended before the first read, and has one outcome', async () => {
     let ran = 0;
     const controller = new AbortController();
     const options = { ...world.common, tool: 'pages', signal: () => controller.signal };

@@ -93,7 +93,7 @@ describe('svc mcp over stdio', () => {
     expect(bodies[2]).not.toHaveProperty('traceparent');
   });
 
-  it('rejects unknown tools without an admission once the list is known', async () => {
+  it('rejects unknown tools without an admission once the list of tools is known', async () => {
     const { client } = await proxies.v1({ target: published('everything') });
     await client.listTools();
     await expect(client.callTool({ name: 'no_such_tool' })).rejects.toThrow(/Unknown tool/);

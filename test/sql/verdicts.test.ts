@@ -46,7 +46,7 @@ describe('effective verdict of a leaf', () => {
     expect(await inForce()).toEqual(['pass', 'pass', 'pass', 'fail', 'fail', null]);
   });
 
-  it('cannot be hidden: verdicts on ranges must be contiguous and must not overlap', async () => {
+  it('cannot be hidden, because verdicts on ranges must be contiguous and must not overlap', async () => {
     await say(verdict({ first: 0, last: 1, treeSize: 2 }, 'pass', Buffer.alloc(32)));
     const again = say(verdict({ first: 0, last: 1, treeSize: 2 }, 'fail', Buffer.alloc(32)));
     await expect(again).rejects.toThrow(/verdict_frontier/);

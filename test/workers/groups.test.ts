@@ -44,7 +44,7 @@ it('groupAdmissions > starts a single admission at once, and groups the admissio
   groups[3]!.end();
 });
 
-it('groupAdmissions > takes the owners in rotation, and processes the admissions that a group left in a later group', async () => {
+it('groupAdmissions > takes the owners in rotation, and puts admissions that one group left into the next group', async () => {
   const { groups, group, admissions } = gatedGroups();
   admissions.take(['a'], NO_REQUEST_IDS, ['1']);
   const many = ['b', 'c', 'd', 'e', 'f', 'g'];
@@ -65,7 +65,7 @@ it('groupAdmissions > takes the owners in rotation, and processes the admissions
   await expect.poll(() => admissions.waiting()).toBe(0);
 });
 
-it('groupAdmissions > decides the admission of an owner after one group, though the first owner always uses up the time', async () => {
+it('groupAdmissions > decides a second owner’s admission in the next group, although the first owner uses up the time of each group', async () => {
   const { groups, group, admissions } = gatedGroups();
   admissions.take(['a'], NO_REQUEST_IDS, ['slow']);
   const slow = Array.from({ length: 12 }, (_, n) => `slow-${n}`);
@@ -82,7 +82,7 @@ it('groupAdmissions > decides the admission of an owner after one group, though 
   expect(decided).toEqual(['slow-0', 'other', 'slow-1']);
 });
 
-it('groupAdmissions > takes the admissions that a group with failures left at once, and retries the failed ones later', async () => {
+it('groupAdmissions > processes at once the admissions that a failed group left, and retries the failed admissions later', async () => {
   const { groups, group, admissions } = gatedGroups();
   admissions.take(['a'], NO_REQUEST_IDS);
   admissions.take(['b', 'c', 'd'], NO_REQUEST_IDS);

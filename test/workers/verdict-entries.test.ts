@@ -100,7 +100,7 @@ describe('appendVerdictEntry', () => {
     expect(await verifyAndAppend()).toBe('appended');
   });
 
-  it('continues from the last entry that counts, however many entries with a wrong signature follow', async () => {
+  it('continues from the last valid entry, however many entries with a wrong signature follow', async () => {
     await verifyAndAppend();
     const [counted] = await entries();
     const [row] = await db.sql<[{ body: Buffer }]>`

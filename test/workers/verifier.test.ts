@@ -103,7 +103,7 @@ describe('verifier', () => {
     ],
     ['erasure scan', (id) => eraseProof(db, id), () => recordErasures(registry.verify, 1000)],
   ])(
-    'waits for a concurrent writer of verdicts, and dates the verdicts of its %s later',
+    'waits for a concurrent writer of verdicts, and gives the verdicts of its %s a later time',
     async (_, make, work) => {
       await setValidity(registry.admin, TENANT, HOUR_OF_TRUST);
       const [id = ''] = await registry.admitAll([registry.item()]);

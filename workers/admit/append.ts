@@ -51,7 +51,7 @@ export function append(context: AdmitContext, prepared: Prepared[]): Promise<App
   return commitGroup(context, (tx) => appendPrepared(tx, context, prepared));
 }
 
-/** Appends closes of runs. Their AEPs depend on the log, so they are signed under the append lock. */
+/** Appends closes of runs, whose AEPs depend on the log and are therefore signed under the append lock. */
 export async function appendCloses(
   context: AdmitContext,
   closes: readonly Pick<Prepared, 'intake'>[],
@@ -80,7 +80,7 @@ async function closedRunsOf(tx: Transaction, intakes: readonly PendingIntake[]) 
   for (const { proofId, tenantNo } of intakes) {
     const place = places.get(proofId);
     const run = place === undefined ? [] : await membersOf(tx, tenantNo, place.runKey);
-    // Closes are not members: once this close ends the run, the worker rejects every other close.
+    // Another close is not a member of the run: once this close ends the run, the worker rejects every other close.
     const members = run.filter(({ closes }) => !closes);
     const detail = incompletenessOf(members)(place?.seq ?? 0);
     const logged = members.map((member) => ({ ...member, aepHash: member.aepHash ?? '' }));
@@ -188,7 +188,7 @@ async function appendClaimed(
     kind: 'proof' as const,
     at: intake.acceptedAt,
   }));
-  // No caller waits for the decision about a batch item.
+  // Omits batch items, because no caller waits for their decisions.
   const awaited = claimed.flatMap(({ intake: { proofId, batch } }) =>
     batch === null ? [proofId] : [],
   );
@@ -231,7 +231,7 @@ async function requireActiveKey(
   }
 }
 
-/** Empty when the admission is in no batch. */
+/** The outcome to count in the batch of an admission; empty without a batch. */
 export const countOf = (
   { batch }: PendingIntake,
   outcome: BatchOutcomeCount['outcome'],
@@ -251,7 +251,7 @@ async function correctCounters(
 ): Promise<CounterRow[]> {
   const refs = admitted.flatMap(({ moves }) => moves);
   if (refs.length === 0) return [];
-  // Every value is read again under the lock, so the predictions can be discarded.
+  // Discards the predictions, because every value is read again under the lock.
   if (predictedValues.size > PREDICTED_LIMIT) predictedValues.clear();
   const values = await readCounters(tx, refs);
   const rows = new Map<string, CounterRow>();

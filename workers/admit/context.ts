@@ -25,7 +25,6 @@ export interface AdmitContext {
   policy(digest: Buffer): Promise<PolicyEngine>;
   /** True while `ADMISSIONS_PAUSED` overrides the database and rejects every admission. */
   admissionsPaused: boolean;
-  /** Default: no metrics. */
   metrics?: AdmitMetrics;
   /** Records trace spans of admissions, whose processing began at `startedAt`. Default: no spans. */
   traced?(decisions: readonly Decided[], startedAt: number): void;
@@ -36,7 +35,7 @@ export class SigningKeyInactiveError extends Error {}
 
 /** Items stay pending because of a fault that they did not cause; the requeue retries them. */
 export class DeferredError extends Error {
-  /** @param left ids of the group that did not fail, but were left to a later group */
+  /** @param left ids of the group that did not fail, and that a later group has to process */
   constructor(
     count: number,
     cause: unknown,

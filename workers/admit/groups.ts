@@ -4,7 +4,6 @@ import { DeferredError } from './context.js';
 interface GroupOptions {
   /** Groups processed concurrently: one is prepared while another waits for the append lock. */
   groupsAtOnce: number;
-  /** Maximum number of admissions in a group. */
   idsAtOnce: number;
   /** Processes a group, and returns the ids that it left to a later group. Logs a failure itself. */
   process: (ids: string[], requests: RequestIds) => Promise<readonly string[]>;
@@ -12,10 +11,9 @@ interface GroupOptions {
 
 export type AdmissionGroups = ReturnType<typeof groupAdmissions>;
 
-/** Pause before the admissions of a failed group are processed again. */
+/** Milliseconds before the admissions of a failed group are processed again. */
 const AGAIN_MS = 250;
 
-/** A waiting admission. */
 interface Waiting {
   owner: string;
   requests: RequestIds;
@@ -67,7 +65,7 @@ export function groupAdmissions({ groupsAtOnce, idsAtOnce, process }: GroupOptio
     else queue.add(id);
   }
 
-  /** Admissions that a group left come first: behind a backlog, its owner would use up the time again. */
+  /** Puts the admissions that a group left first: otherwise an owner with a backlog would use up the time again. */
   function waitFirst(left: readonly string[], group: ReadonlyMap<string, Waiting>): void {
     const later = [...queues];
     queues.clear();
@@ -79,7 +77,7 @@ export function groupAdmissions({ groupsAtOnce, idsAtOnce, process }: GroupOptio
 
   function nextGroup(): string[] {
     const ids: string[] = [];
-    // Also visits the owners that move to the end.
+    // The loop also visits the owners that it moves to the end.
     for (const [owner, queue] of queues) {
       if (ids.length === idsAtOnce) break;
       const [id] = queue;

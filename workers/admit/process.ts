@@ -45,8 +45,8 @@ type TimedContext = AdmitContext & { startedAt: number };
 const YIELD_AFTER_MS = 1;
 
 /**
- * Processes admissions: load → canonicalize → evaluate → hash → sign → append. It skips ids that
- * are unknown, not accepted or committed already, so they may be announced repeatedly.
+ * Processes admissions: load → canonicalize → evaluate → hash → sign → append. Skips ids that are unknown, not accepted
+ * or committed already, so ids may be announced repeatedly.
  *
  * @param requests request ids from the announcement: untrusted, for log lines only
  * @param prepareMs time after which no more admissions are prepared
@@ -64,7 +64,7 @@ export async function processAdmissions(
   let group: Group = { closes: [], prepared: [], failed: [], left: [] };
   const places = new Map(ids.map((id, at) => [id, at]));
   try {
-    // This transaction also loads and locks the admissions, so that other workers skip them.
+    // The transaction of the append also loads and locks the admissions, so that other workers skip them.
     const appended = await commitGroup(
       context,
       async (tx, pending) => {
@@ -97,7 +97,7 @@ export async function processAdmissions(
   return group.left;
 }
 
-/** A transaction reads all members of its closed runs under the append lock. */
+/** Limits the closes of a transaction, which reads all members of the closed runs under the append lock. */
 const CLOSES_AT_ONCE = 32;
 
 /**
@@ -185,11 +185,11 @@ async function prepareAll(
       left.push(intake.proofId);
       continue;
     }
-    // Counts no yields, which another group may use.
+    // Excludes the time of yields, in which another group may work.
     const began = performance.now();
     try {
       if (intake.runCloses === true) {
-        // An unusable policy set defers only its own closes.
+        // An unusable policy set defers only the closes that are pinned to it.
         await context.policy(intake.policyDigest);
         closes.push({ intake });
       } else prepared.push(await prepare(context, intake));

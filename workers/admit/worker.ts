@@ -222,14 +222,13 @@ function takeAnnounced(
           processAdmissions(signingContext(context), ids, requests, PREPARE_MS),
         );
       } catch (error) {
-        // Accepts no admissions meanwhile, so that workers with active keys process them.
+        // Takes no admissions until its key is active, so that workers with active keys process them.
         const cause = error instanceof DeferredError ? error.cause : error;
         if (cause instanceof SigningKeyInactiveError) await untilKeyIsActive();
         throw error;
       }
     },
   });
-  /** Groups that wait for an active key. */
   let waitingForKey = 0;
   const take: AdmissionGroups['take'] = (...admissions) =>
     waitingForKey === 0 ? groups.take(...admissions) : [];
@@ -252,7 +251,7 @@ function takeAnnounced(
     };
     sql.onNotification(PENDING_CHANNEL, onAnnounced, () => {
       resolve();
-      // Finds admissions that were announced earlier. If this fails, the requeue finds them once stale.
+      // Finds admissions that were announced earlier. After a failure, the requeue finds them once they are stale.
       void takePending(sql, take).catch(() => undefined);
     });
   });
@@ -270,7 +269,7 @@ function startBatches(
   const { log, sql } = context;
   const queue = openBatchQueue(queueConfig, { log });
   const process = (ids: string[], requests = NO_REQUEST_IDS): Promise<void> => {
-    // Taking this chunk made room in the queue for the next chunk.
+    // Dispatches the next chunk, for which taking this chunk made room in the queue.
     dispatcher.wake();
     return watched('chunks', ids, requests, async () =>
       processChunks(signingContext(context), ids),
@@ -317,7 +316,7 @@ function workerReadiness(
     const [database, queue] = await Promise.all([checkDatabase(), checkQueue()]);
     const isConsuming = queue === 'up' && takesJobs();
     const jobs = isConsuming || isDown() ? 'up' : 'down';
-    // Not ready with an inactive key, because no admission is committed.
+    // With an inactive key, a worker is not ready: it commits no admission.
     const ready = database === 'up' && jobs === 'up' && signingKey === 'active';
     const whenReady = isConsuming ? 'ready' : 'degraded';
     return {

@@ -19,7 +19,7 @@ import { appendEntries, lockHead } from '#sql/log/append';
 import { statusEntriesOf } from '#sql/log/log';
 import type { AdmitContext } from '../admit/context.js';
 
-/** Dependencies of the revocation worker. It has no key, because status entries are unsigned. */
+/** Dependencies of the revocation worker, which needs no key, because status entries are unsigned. */
 type LifecycleContext = Pick<AdmitContext, 'sql' | 'log'>;
 
 /** Whether an error affects every request. Single retries would only wait for the database or the lock again. */
@@ -59,8 +59,8 @@ export function groupRevocations(context: LifecycleContext) {
 }
 
 /**
- * Appends the status entries of requested revocations. It skips ids that are unknown or committed
- * already, so the queue may deliver a message repeatedly.
+ * Appends the status entries of requested revocations. Skips ids that are unknown or committed already, so the queue
+ * may deliver a message repeatedly.
  *
  * Paused admissions and the tenant allowlist do not apply: revocation must stay possible.
  */

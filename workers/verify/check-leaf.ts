@@ -139,7 +139,6 @@ const namesOfLogKeys = (keys: readonly KeyedEntry[]): string[] =>
       : [],
   );
 
-/** The verdict that follows from the checks of a leaf. */
 export function verdictOf(leaf: LeafEvidence | undefined, checks: readonly Check[]): Outcome {
   if (!allPassed(checks)) return 'fail';
   return leaf?.proof?.isErased === true ? 'erased' : 'pass';
@@ -180,7 +179,7 @@ export interface KeyHistory {
 
 export const NO_KEYS: KeyHistory = { entries: [], digest: NO_KEYS_DIGEST, sound: true };
 
-/** A canonical key entry begins with `{"change":`. Of the other entries, only erasures (`{"cause":`) are parsed too. */
+/** A canonical key entry begins with `{"change":`. Besides key entries, only erasures (`{"cause":`) are parsed. */
 const FIRST_OF_NAME = 2;
 const C_OF_CHANGE = 0x63;
 

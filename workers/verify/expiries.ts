@@ -96,9 +96,8 @@ export async function recordErasures(context: VerifyContext, limit: number): Pro
 }
 
 /**
- * Records all due erasures and expiries, in steps of `batch`. Then stores the start time of the scan:
- * everything that expired before this time is recorded, so the publisher limits the validity of
- * snapshots by it.
+ * Records all due erasures and expiries, in steps of `batch`. After all steps, stores the start time of the scan:
+ * everything that expired before this time is recorded, so the publisher limits the validity of snapshots by it.
  *
  * Returns whether it had anything to record.
  *

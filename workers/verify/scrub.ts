@@ -40,7 +40,7 @@ import { verdictOn } from './expiries.js';
  */
 export async function scrub(context: VerifyContext, count: number) {
   const { log, metrics, sql, voided } = context;
-  // Read before the prefix, which then covers the urgent leaves even if another verifier extends it.
+  // Reads the urgent range before the prefix, which then covers this range even if another verifier extends it.
   const position = await requirePosition(sql);
   const prefix = await verifiedPrefix(sql);
   if (prefix === null) return { changed: 0, urgent: false, size: 0 };
@@ -58,19 +58,19 @@ export async function scrub(context: VerifyContext, count: number) {
     tx: Transaction,
     [now, positionNow, prefixNow, verdictsNow]: Awaited<ReturnType<typeof opening>>,
   ): Promise<{ changed: NewVerdict[]; urgent: boolean }> => {
-    // Discards these results, because the key history changed meanwhile.
+    // If the key history changed during the checks, discards their results.
     if (positionNow.epoch !== position.epoch)
       return { changed: [], urgent: positionNow.urgentUntil > 0 };
     const verdicts: NewVerdict[] = [];
     const newExpiries: Expiry[] = [];
     for (const [index, finding] of found) {
       const before = verdictsNow.get(index);
-      // Skipped: another verifier wrote a verdict meanwhile, perhaps from newer evidence.
+      // Skips a leaf on which another verifier wrote a verdict meanwhile, perhaps from newer data.
       if (before?.verdictId !== finding.verdictId) continue;
       const changed = changedVerdict(finding, before, now);
       if (changed === null) continue;
       verdicts.push(verdictOn(index, prefixNow ?? prefix, changed));
-      // A leaf that failed before has no recorded expiries.
+      // Records the expiries of a leaf that failed before, because none are recorded yet.
       newExpiries.push(...finding.ends.filter(({ expiresAt }) => expiresAt > now));
     }
     await insertVerdicts(tx, verdicts, now);
@@ -107,7 +107,6 @@ interface Finding {
   verdictId: number | undefined;
 }
 
-/** Checks the leaves of [from, to). */
 async function checkAgain(
   context: VerifyContext,
   prefix: VerifiedPrefix,

@@ -44,9 +44,9 @@ import {
 
 /** The minimum time between two entries, in milliseconds. */
 export interface Pace {
-  /** After an entry that a snapshot followed. */
+  /** The time after an entry that a snapshot followed. */
   published: number;
-  /** After an entry that no snapshot followed, so that a slow publisher gets one entry per cycle. */
+  /** The time after an entry that no snapshot followed: a slow publisher gets one entry per cycle. */
   unpublished: number;
 }
 

@@ -48,7 +48,7 @@ interface Translated {
 
 /** How one API translates its requests to admissions, and responds. */
 export interface AdmissionApi {
-  /** Translates the sent body to a request. Repeated if the policy set changes before acceptance. */
+  /** Translates the sent body to a request; called again if the policy set changes before acceptance. */
   translate(deps: EngineDeps, caller: Caller, sent: JsonValue): Promise<Translated>;
   /** @param outcome null when the admission was not decided in time */
   respond(
@@ -178,7 +178,7 @@ export const AGENT: RequestType = {
   version: SCHEMA.agentEnvelope,
 };
 
-/** A body that matches its schema. Its tenant, facts and parent are not checked yet. */
+/** A body that matches its schema, and whose tenant, facts and parent are not checked yet. */
 export interface ParsedAdmission extends RegistryCheckInput {
   body: AdmissionBody;
   /** The body in RFC 8785 form, which is stored. */
@@ -342,7 +342,7 @@ export const agentAdmissionOperation = admissionOperation(
   AGENT,
 );
 
-/** Responds as a repeated POST of the same body would now: with 200 only for the effect ADMIT. */
+/** Responds like a repeated POST of the same body: with 200 only for the effect ADMIT. */
 export const readAdmissionOperation = tenantOperation(
   {
     id: 'readAdmission',

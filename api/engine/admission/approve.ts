@@ -105,7 +105,7 @@ export const approveOperation = tenantOperation(
     if (pending === null) throw new Problem('pending_proof_not_found');
     if (caller.restriction !== null) await requireKeyMayApprove(caller, inTenant, pendingId);
     if (keys === null) throw new Error('a key entry of the log is unreadable');
-    if (registration === null) throw rejected('the tenant has no such registration');
+    if (registration === null) throw rejected('the tenant has no registration with this hash');
     const stored = { envelope, registration, reasons: [...(pending.reasons ?? [])] };
     const isActive = isActiveApprover(keys, registration_hash, size);
     // Checks the expiry at the stored acceptance time, as the worker does later.

@@ -72,7 +72,7 @@ function derivedFacts(
     ['action', '/action/properties', action.properties],
     ['resource', '/resource/properties', resource.properties],
     ['context', '/context', context],
-    // `id`, `type` and `name` follow the properties, so that no property with one of these names replaces them.
+    // `id`, `type` and `name` come after the properties, so that no property of that name replaces these members.
     ['subject', '/subject', { type: subject.type, id: subject.id }],
     ['action', '/action', { name: action.name }],
     ['resource', '/resource', { type: resource.type, id: resource.id }],

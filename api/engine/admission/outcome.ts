@@ -108,7 +108,7 @@ function receiptOf({ effect, lane, proofId, requestHash }: Proved) {
   });
 }
 
-/** A policy denial has a receipt. It is a 403, so that a client that checks only the status stops. */
+/** A policy denial has a receipt, but the status 403, so that a client that checks only the status stops. */
 function denial(outcome: Proved, known: Map<string, string>): Problem {
   const { isRejected = false, reasons } = outcome;
   const sentences = sentencesOf(reasons, known);

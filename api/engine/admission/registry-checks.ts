@@ -10,9 +10,8 @@ import { readRunStates, type RunPlace, type RunState } from '#sql/admissions/run
 import type { EngineContext, QueryTenant } from '../context.js';
 import { at, Problem } from '../http/problem.js';
 
-// A worker repeats these checks under the append lock. The engine makes them to reject a request at once.
+// A worker repeats these checks under the append lock; the checks of the engine reject a request at once.
 
-/** The parts of a request that are checked against the registry. */
 export interface RegistryCheckInput {
   lane: Lane;
   /** Lower-case hex. */
@@ -36,7 +35,6 @@ export type CheckRegistry = (tenantNo: number, requests: Requests) => Promise<Pr
 /** Time for which the engine caches the active policy set. */
 const FRESH_MS = 1_000;
 
-/** The active policy set and the facts that it declares. */
 interface ActiveFacts {
   digest: Buffer;
   facts: DeclaredFacts;

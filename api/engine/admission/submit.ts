@@ -10,7 +10,6 @@ import type { EngineContext } from '../context.js';
 import { newUuidHex } from '../http/request-context.js';
 import { Problem } from '../http/problem.js';
 
-/** An admission without its proof id and seed. */
 export type Submission = Omit<IntakeItem, 'proofId' | 'seed'> & {
   /** Request id, for the worker's log lines. */
   requestId: string;
@@ -25,13 +24,13 @@ type Unseeded = Submission & { proofId: string };
 
 const SEED_BYTES = 32;
 
-/** How long a single admission waits for others: the admissions of one client often arrive together. */
+/** How long a single admission waits for others to share its transaction: a client often sends several at once. */
 const ALONE_MS = 2;
 
 /** A group of this size is submitted without a wait for further admissions. */
 const ENOUGH_ITEMS = 16;
 
-/** One group commits while the next gathers: concurrent commits would make groups smaller and cost more. */
+/** One group commits while the next gathers admissions: concurrent commits would make groups smaller and cost more. */
 const MAX_RUNNING_GROUPS = 1;
 
 /**
@@ -41,7 +40,7 @@ const MAX_RUNNING_GROUPS = 1;
  */
 const groupLockTimeoutMs = (): number => 20;
 
-/** Longest wait of an admission for locks and connections, over all stages. */
+/** Longest wait of an admission for locks and connections, retries included. */
 const TIMEOUT_MS = 10_000;
 
 /**
@@ -50,9 +49,9 @@ const TIMEOUT_MS = 10_000;
  */
 export const MOST_UNDECIDED = 2_000;
 
-/** First stage after a lock timeout: single transactions with the group's short lock timeout. */
+/** First retry after a lock timeout: a transaction for each admission, with the group's short lock timeout. */
 const SINGLE = { total: 3, perOwner: 2, maxWaiting: 1_000, timeoutMs: TIMEOUT_MS };
-/** Second stage: single transactions that wait for the lock until the deadline. */
+/** Second retry: a transaction for each admission, which waits for the lock until the deadline. */
 const LOCKED = { total: 4, perOwner: 2, maxWaiting: 1_000, timeoutMs: TIMEOUT_MS };
 
 /**
@@ -188,7 +187,7 @@ export async function keepTraces(
   );
   if (traces.length === 0) return;
   await storeTraces(sql, traces).catch((error: unknown) => {
-    logRarely(log, 'warn', { err: error }, 'tracing: contexts are lost');
+    logRarely(log, 'warn', { err: error }, 'tracing: trace contexts were not stored');
   });
 }
 

@@ -5,7 +5,7 @@ import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
 
 interface WaitOptions {
   timeoutMs: number;
-  /** Query at once: the admission is older than the request and may be decided already. */
+  /** Query at once, because the admission is older than the request and may be decided already. */
   checkImmediately?: boolean;
   signal?: AbortSignal;
 }
@@ -87,7 +87,7 @@ export class OutcomeWaiter<T = Outcome> {
     const known = this.watched.get(id);
     // Every request that waits for an id gets the outcome, so two tenants must never wait for one id.
     if (known !== undefined && known.tenantNo !== tenantNo) {
-      throw new Error(`two tenants wait for ${id}`);
+      throw new Error(`two tenants wait for admission ${id}`);
     }
     if (known !== undefined) return known;
     const { firstPollMs: interval = FIRST_POLL_MS } = this.options;
@@ -149,7 +149,6 @@ export class OutcomeWaiter<T = Outcome> {
     }
   }
 
-  /** Ends every wait for the admission. */
   private end(id: string, outcome: T | null): void {
     for (const finish of [...(this.watched.get(id)?.waits ?? [])]) finish(outcome);
   }

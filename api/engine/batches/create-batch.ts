@@ -107,7 +107,7 @@ function createBatch(deps: EngineDeps): RequestHandler {
     timeoutMs: COMMIT_TIMEOUT_MS,
   });
   const admissions = ctx.maxQueuedAdmissions;
-  // The rest of the queue is for single admissions, and the rest of `batches` for other tenants.
+  // Leaves half of the queue to single admissions, and half of `batches` to other tenants.
   const batches = Math.floor(admissions / 2);
   const capacity = { admissions, batches, own: Math.floor(batches / 2) };
   const commit: Commit = (batch) =>
@@ -121,7 +121,7 @@ function createBatch(deps: EngineDeps): RequestHandler {
   const limits = {
     body: ctx.batchLimit,
     item: BODY_LIMIT,
-    // A batch that can never fit gets 413, not a 503 that invites a retry.
+    // A batch larger than a tenant's share of the queue gets 413, because a 503 would invite a retry.
     items: Math.min(BATCH_ITEMS_MAX, capacity.own),
   };
   return async (req, res) => {
@@ -229,7 +229,7 @@ function announceBatch(
   );
 }
 
-/** Stores only the members that do not follow from the problem code. */
+/** Stores only the members of a problem that do not follow from its code. */
 function stored({ code, message: detail, options: { errors } }: Problem): string {
   return JSON.stringify({ code, detail, ...(errors && { errors }) });
 }

@@ -43,7 +43,7 @@ class ItemBytes {
 
   add(piece: Buffer): void {
     const bytes = this.length === 0 ? trimStart(piece) : piece;
-    // Millions of blank chunks would otherwise fill the memory.
+    // Drops leading white space: millions of blank chunks would fill the memory.
     if (bytes.length === 0) return;
     this.length += bytes.length;
     if (this.hash !== null) this.hash.update(bytes);

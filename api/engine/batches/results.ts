@@ -98,7 +98,7 @@ const AT_A_TIME = 250;
 /** Size at which a page, or a chunk of a stream, ends: the sentences of an overlay can make a denial 128 KiB long. */
 const PART_BYTES = 2 * 1024 * 1024;
 
-/** All results of a batch take a core for half a second, so a tenant reads one part at a time. */
+/** Reading all results of a batch takes a core for half a second, so a tenant reads one page at a time. */
 const parts = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 10_000, timeoutMs: 60_000 });
 
 const querySchema = z.strictObject({
@@ -174,7 +174,7 @@ async function* readResults(
 ): AsyncGenerator<Uint8Array[], void> {
   const end = Math.min(until, total);
   const known = new Map<string, ReturnType<Sentences>>();
-  // Queries each policy set once.
+  // Reads the sentences of each policy set once.
   const sentences: Sentences = (digest) => {
     const name = digest.toString('hex');
     const found = known.get(name) ?? policyAnnotations(ctx.sql, caller.tenantNo, digest);

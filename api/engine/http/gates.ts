@@ -16,7 +16,7 @@ import { at, Problem } from './problem.js';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
 import { SCHEMA } from '#protocol/schemas/ids';
 
-/** Checks of admissions and batches before the body is read. The OpenAPI guide has their order. */
+/** Checks admissions and batches before the body is read, in the order of the OpenAPI guide. */
 export async function authorizeAdmission(
   { authenticate, ctx, requireCapacity }: EngineDeps,
   spec: OperationSpec,
@@ -139,7 +139,7 @@ export function tenantOperation(partial: SpecOf, handle: (call: Call) => Promise
 
 const slowReads = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 1_000, timeoutMs: 10_000 });
 
-/** Each waiting request has a body of up to 256 KiB in memory. */
+/** Few requests may wait, because each has a body of up to 256 KiB in memory. */
 const longBodies = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 32, timeoutMs: 10_000 });
 
 /** Limits reads of up to 10,000 proofs: a tenant runs one at a time. @throws BusyError */

@@ -144,7 +144,7 @@ export function listOperation<T>(
 function placeAt(list: CursorList, cursor: string, id: RegExp): ListPlace {
   const position = requirePosition(list, cursor, (text) => {
     const [time = '', member = ''] = text.split(':');
-    // At most fourteen digits: the driver sends later times in a format that PostgreSQL rejects.
+    // At most fourteen digits: the driver sends times with more digits in a format that PostgreSQL rejects.
     return /^[0-9]{1,14}$/.test(time) && id.test(member);
   });
   const [time = '', member = ''] = position.split(':');

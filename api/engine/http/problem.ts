@@ -108,7 +108,7 @@ export const PROBLEMS = {
 
 export type ProblemCode = keyof typeof PROBLEMS;
 
-/** Details that are always the same: what happened and what to do next. */
+/** Details of the problems that always have the same text: the cause and the next step. */
 const DETAILS = {
   malformed_path: 'The path is not valid percent-encoding. Encode it as RFC 3986 requires.',
   unsupported_api_version:

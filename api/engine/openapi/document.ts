@@ -251,7 +251,7 @@ export OVERLAY_ID=… # overlay_id of an overlay`,
   },
 };
 
-/** Documents derived from one exported proof, so that hashes, signatures and path in the examples verify. */
+/** Example documents, derived from one exported proof, so that their hashes, signatures and path verify. */
 function workedExample(): WorkedExample {
   const { aep, entry, envelope, inclusion, proof_record: record, proof_id } = exampleExport;
   const { checkpoint, leaf_index, path, tree_size } = inclusion;

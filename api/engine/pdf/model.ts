@@ -253,7 +253,7 @@ function logFields(document: ProofExport): Field[] {
   const { entry, inclusion, proof_id } = document;
   const { origin, root } = uncheckedCheckpoint(inclusion.checkpoint);
   const path = inclusion.path.map(exact);
-  // Keeps the line breaks: in a note an empty line separates text and signatures.
+  // Keeps the line breaks, because an empty line separates text and signatures of a note.
   const note = inclusion.checkpoint.replace(/\n$/, '').split('\n').map(exact);
   return [
     field('Log', exact(origin)),
@@ -283,7 +283,7 @@ function keyFields({ aep, envelope, key, log_vkey }: ProofExport): Field[] {
 
 interface Headline {
   text: string;
-  /** If false, the verdict is white on black, so that not even a photocopy looks valid. */
+  /** If false, the verdict is printed white on black, so that not even a photocopy looks valid. */
   asserts: boolean;
   /** The statements of the PDF, or the reason why it asserts nothing. */
   asserted: string[];
@@ -303,7 +303,7 @@ function headlineOf(exported: ProofExport): Headline {
   );
   const stated = effectOf(aep.subject, effect);
   const text = asserts
-    ? // Only the first ended artifact of the chain: later ones depend on it and ended with it.
+    ? // Names only the first ended artifact of the chain: the later artifacts ended with it.
       [
         stated,
         `proof ${effect === 'ADMIT' ? '' : `of the ${NOUNS[effect]} `}${status}`,

@@ -234,7 +234,9 @@ function drawField(sheet: PageWriter, field: Field, x: number, width: number): v
   sheet.y += AFTER_FIELD;
 }
 
-/** The lines of the values. If the label is wider than its column, null before them reserves a line for it. */
+/**
+ * The lines of the values. If the label is wider than its column, null before the values reserves a line for the label.
+ */
 function fieldLines(sheet: PageWriter, { label, values }: Field, width: number): (Line | null)[] {
   const lines = values.flatMap((value) =>
     'words' in value

@@ -54,7 +54,8 @@ export async function findProof(
 
 /**
  * Finds a proof whose payload is needed. After a data loss, `admin log adopt` may append a published leaf
- * without its tenant. Its proof counts as erased, because anyone can read in the log that the proof exists.
+ * without its tenant. The proof of such a leaf counts as erased, because anyone can read in the log that the proof
+ * exists.
  */
 export async function findWithPayload(
   sql: Pool,
@@ -136,7 +137,7 @@ function payloadOf(stored: StoredProof): ProofDocuments['payload'] {
   return {
     aep: document,
     record,
-    // Computed on access: the package of a run reads thousands of proofs, and needs no receipts or disclosures.
+    // Computed on access, because the package of a run reads thousands of proofs without receipts and disclosures.
     get receipt() {
       return buildReceipt(nativeSha256, facts);
     },
@@ -282,7 +283,7 @@ function statement(
   };
 }
 
-/** Keeps the first revocation of each artifact kind: later ones have no effect. */
+/** Keeps the first revocation of each artifact kind: later revocations have no effect. */
 function firstOfEachKind(revocations: readonly RevocationInHistory[]): RevocationInHistory[] {
   const kinds = new Set<ArtifactKind>();
   return revocations.filter(({ kind }) => !kinds.has(kind) && kinds.add(kind));

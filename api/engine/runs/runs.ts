@@ -54,7 +54,7 @@ async function findRun({ inTenant, req }: Pick<Call, 'inTenant' | 'req'>) {
   if (all.length === 0) throw new Problem('run_not_found');
   const close = all.find(({ closes }) => closes) ?? null;
   const isClosed = close !== null && close.leafIndex !== null;
-  // A worker rejects a request that was accepted at the same time as the close, and is still pending.
+  // Omits requests that are still pending: after the close, a worker rejects them.
   const members = all.filter((one) => !one.closes && !(isClosed && one.leafIndex === null));
   return { id, agent, members, close };
 }
@@ -112,7 +112,7 @@ export const runPackageOperation = tenantOperation(
     }),
 );
 
-/** Members per query. Their rows are prepared without yielding to the event loop. */
+/** Members per query, whose rows are prepared without yielding to the event loop. */
 const GROUP = 50;
 
 /**

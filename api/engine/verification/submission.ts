@@ -26,9 +26,9 @@ import type { VerificationStatus } from '#protocol/status';
 
 export interface Submission {
   proofId: string;
-  /** Null when the submission is only a proof id. */
+  /** The submitted AEP and envelope; null when the submission is only a proof id. */
   signed: { aep: Aep; envelope: DsseEnvelope; open: OpenEnvelope } | null;
-  /** Null unless the submission is a complete export. */
+  /** The submitted export; null for any other submission. */
   exported: ProofExport | null;
 }
 
@@ -114,7 +114,7 @@ export function submittedChecks(submission: Submission, registered: Registered):
     [
       'submitted_verdict',
       exported && registered.statements.some((statement) => same(statement, exported.verdict)),
-      'the registry never made this statement',
+      'the registry never stated the submitted verdict',
     ],
   ];
   return compared.map(([name, passed, otherwise]) =>
@@ -245,7 +245,7 @@ function verdictFault(
   return voidedAt === null ? null : 'the log records a compromise of the signing key';
 }
 
-/** The most severe fault: forgery before damage, damage before revocation and expiry. */
+/** The most severe cause: forgery before damage, damage before revocation and expiry. */
 export function causeOf(
   checks: readonly VerifyCheck[],
   key: { state: VerdictKey['state']; smallOrder: boolean },

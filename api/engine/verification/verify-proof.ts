@@ -173,7 +173,7 @@ async function verifyStored(
   const { leafIndex } = stored;
   const rebuilt = loggedAep(stored.aep, stored);
   const logged = loggedAep(signed?.open.payload ?? null, stored) ?? rebuilt;
-  // The statement is derived from the signed AEP where possible, because columns may be altered.
+  // Derives the statement from the signed AEP where possible, because columns may be altered.
   const decided = logged === null ? stored : decidedIn(logged);
   const signedBy = logged?.key_id ?? stored.keyId;
   const history = await proofHistory(sql, { ...stored, keyId: signedBy });

@@ -14,9 +14,9 @@ import type { Exchange } from '../operation.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
 import { Problem, unreadable } from './problem.js';
 
-/** A verdict can change with the next snapshot. */
+/** A short `max-age`, because a verdict can change with the next snapshot. */
 export const CACHE_VERDICT = 'public, max-age=1';
-/** Short, so that clients fetch new documents soon after a deployment. */
+/** A short `max-age`, so that clients fetch new documents soon after a deployment. */
 const CACHE_FIXED = 'public, max-age=60';
 export const CACHE_IMMUTABLE = 'public, max-age=31536000, immutable';
 export const CACHE_NEVER = 'no-store';

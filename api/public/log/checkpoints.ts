@@ -98,7 +98,7 @@ export class Checkpoints {
       const { checkpoint } = openCheckpointNote(note, this.log, this.log[0].name, nativeVerify);
       return { note, checkpoint, cosignedAt: 1000 * latestStatedTime(note) };
     } catch {
-      // The server then serves the checkpoint of the snapshot; the poller reports an unreadable origin.
+      // After a failed read the server serves the snapshot's checkpoint; the poller reports an unreadable origin.
       return null;
     }
   }

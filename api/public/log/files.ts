@@ -209,7 +209,7 @@ export async function keysOf(ctx: PublicContext, snapshot: Snapshot): Promise<Pu
 
 const jwks = new Map<string, PublicJwk>();
 
-/** The key that the entry at an index activates. Its thumbprint must equal `keyId` of the record. */
+/** The key that the entry at an index activates, whose thumbprint must equal `keyId` of the record. */
 async function jwkOf(
   ctx: PublicContext,
   snapshot: Snapshot,
@@ -223,7 +223,7 @@ async function jwkOf(
     entry.type === 'key' && entry.use === 'aep'
       ? publicJwk(nativeSha256, fromBase64Url(entry.public_key))
       : null;
-  if (jwk?.kid !== keyId) throw malformed(`leaf ${index} does not activate its key`);
+  if (jwk?.kid !== keyId) throw malformed(`leaf ${index} does not activate key ${keyId}`);
   jwks.set(keyId, jwk);
   return jwk;
 }

@@ -113,7 +113,7 @@ function verdictAt(path: string): RequestedLookup | null {
   const [name, rest] = cut(path);
   if (rest === undefined || !Object.hasOwn(BY_PATH, name)) return null;
   const route: VerdictRoute = BY_PATH[name as keyof typeof BY_PATH];
-  // The proof route takes the rest of the path as the identifier, even malformed; others take one segment.
+  // The proof route takes the rest of the path as the identifier, even if malformed; other routes take one segment.
   const takesRest = route.unmatched === 'not-found';
   if (!takesRest && (rest === '' || rest.includes('/'))) return null;
   return { route, requested: decoded(rest), template: TEMPLATES[name]!.verify };
@@ -164,7 +164,7 @@ export function requestedByQuery(query: string): string {
   return requested;
 }
 
-/** Answers a lookup by POST. Its body may contain a share token, which an error may quote. */
+/** Answers a lookup by POST, whose body may contain a share token, which an error may quote. */
 export async function postLookup(
   exchange: Exchange,
   view: Pick<LookupTarget, 'view'> = {},
@@ -228,7 +228,7 @@ function invalid(code: ProblemCode, pointer: string, detail: string): Problem {
 export interface LookupTarget {
   route: VerdictRoute;
   requested: string;
-  /** The requested view of the verdict, or its evidence; absent when the verdict itself is requested. */
+  /** The requested view of the artifact, or the evidence; absent when the verdict itself is requested. */
   view?: ViewName | 'evidence';
 }
 

@@ -1,6 +1,6 @@
 import { BASE_STYLE } from '../../pages/style.js';
 
-/** The page's style sheet: served from a path of its own, so that no inline style is needed. */
+/** The page's style sheet, served from a separate path, so that no inline style is needed. */
 export const STYLE = `${BASE_STYLE}main { --tone: var(--open); }
 .good { --tone: var(--good); }
 .denied, .revoked { --tone: var(--bad); }

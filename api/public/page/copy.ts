@@ -78,7 +78,7 @@ export function verdictCopy(relayed: Relayed, byToken = false): VerdictCopy {
   }
   const noun = ARTIFACT_NOUNS[kind];
   if (status === 'REVOKED' || status === 'EXPIRED') {
-    // An artifact ends with any artifact that it depends on; the response does not name the cause.
+    // An artifact is revoked or expires with any artifact that it depends on; the response does not name the cause.
     const dependency = kind === 'proof' ? '' : ', or something it depends on,';
     return endedCopy(status, noun, {
       lead: `This ${noun}${dependency} ${HOW[status]}. Do not rely on it.`,

@@ -105,7 +105,7 @@ interface PageParts extends View {
   now: number;
 }
 
-/** The frame of every page. It works without scripts and loads nothing from another origin. */
+/** The frame of every page, which works without scripts and loads nothing from another origin. */
 export function renderPage({ title, asked, main, snapshot, now }: PageParts): string {
   return html`<!doctype html>
     <html lang="en">
@@ -210,7 +210,7 @@ export function homeView(): View {
   };
 }
 
-/** The page without a valid snapshot. This page must not look like a verdict. */
+/** The page that is shown without a valid snapshot; it must not look like a verdict. */
 export function unavailableView(detail: string): View {
   const lead = 'This service cannot give a verdict on any identifier at the moment.';
   return messageView(

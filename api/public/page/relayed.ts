@@ -82,7 +82,7 @@ export function stringsIn(record: Record<string, unknown>): [name: string, value
 
 /** The verdict on one identifier and the views of the artifact. */
 export interface PageModel {
-  /** Null for the not-found record. */
+  /** The lookup response; null for the not-found record. */
   relayed: Relayed | null;
   events: PublicEvent[];
   /** One link for each stage of the chain; empty when the artifact has no views. */

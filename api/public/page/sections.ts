@@ -138,7 +138,7 @@ const NO_TIME: Record<string, string> = {
 };
 const LIST = new Intl.ListFormat('en-GB');
 
-/** The status history as published. It adds no events and infers no times. */
+/** The status history as published, without additional events and inferred times. */
 export function historySection(
   relayed: Relayed,
   events: readonly PublicEvent[],

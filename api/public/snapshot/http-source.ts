@@ -75,7 +75,7 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
       redirect: 'manual',
       signal,
     };
-    if (isClosed) throw new Error('the source is closed');
+    if (isClosed) throw new Error('the snapshot source is closed');
     try {
       return await fetch(`${base}/${path}`, init).catch((error: unknown) => {
         if (!STALE_CONNECTION.has(codeOf(error))) throw error;
@@ -87,7 +87,7 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
     }
   }
 
-  /** Unconditional: many servers derive ETags from whole seconds, and the file changes more often. */
+  /** Sends no `If-None-Match`: many servers derive ETags from whole seconds, and the file changes more often. */
   async function fetchLocation(): Promise<Uint8Array | null> {
     const { status, bytes } = await get(LOCATION_PATH, LOCATION_LIMIT, {
       'Cache-Control': 'no-cache',

@@ -5,7 +5,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { ByteCache, type Kept } from '#runtime/process/byte-cache';
 import type { SnapshotSource } from './source.js';
 
-/** Memory limits in bytes. */
+/** Memory limits of cached pages, in bytes. */
 export interface PageMemory {
   /** Pages of level 0, which hold the records. */
   leafBytes: number;
@@ -42,7 +42,6 @@ export function whenFetched<T>(search: () => T): T | Promise<T> {
   }
 }
 
-/** A page in memory. */
 class CachedPage extends StoredPage {
   /** Pages of the level below, by the item that refers to the page: a search needs no look-up by name. */
   readonly below: (Kept<CachedPage> | undefined)[] = [];

@@ -26,13 +26,13 @@ export interface PollerOptions {
 }
 
 const MAX_BACKOFF_MS = 2_000;
-/** How long another snapshot is expected after a new one. */
+/** After a new snapshot, the poller polls faster for this long, because another may follow. */
 const BUSY_MS = 1_000;
 
 /** When a newer snapshot is invalid, the last valid one is served until it expires. */
 export class SnapshotPoller {
   current: Snapshot | null = null;
-  /** Why the newest snapshot is not served; null if it is served. In `/readyz`: `refusal`. */
+  /** Why the newest snapshot is not served, as `refusal` in `/readyz`; null if it is served. */
   rejection: string | null = null;
   private isFailing = false;
   private isExpired = false;

@@ -45,7 +45,7 @@ export class Snapshot {
 
   private readonly below: ReadBelow;
 
-  /** By shard. */
+  /** The covered logs, by shard. */
   private readonly logs: ReadonlyMap<number, LogView>;
 
   /** Key records that lookups have read; kept without a limit, because a log has few keys. */
@@ -115,7 +115,7 @@ export class Snapshot {
 
   /** The record of the AEP key that the log of a shard activates at an index. */
   aepKey(shard: number, index: number): AepKeyLife {
-    // A string: one number for shard and index could exceed 2^53 and be ambiguous.
+    // A string, because one number for shard and index could exceed 2^53 and be ambiguous.
     const name = `${shard} ${index}`;
     const known = this.aepKeys.get(name);
     if (known !== undefined) return known;
@@ -147,5 +147,5 @@ function linkTo(page: SnapshotLocation['map'], root: string): PageLink | null {
   const id = pageIdOf(page);
   if (id !== null) return { ...id, hash };
   if (root === EMPTY_ROOT) return null;
-  throw malformed('the location names no page of a non-empty map');
+  throw malformed('the location lacks the head page of a map that is not empty');
 }

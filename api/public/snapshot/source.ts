@@ -13,7 +13,7 @@ import {
   tileWidth,
 } from '#protocol/tiles';
 
-/** A directory or server with a snapshot. Its bytes are untrusted until verified. */
+/** A directory or server with a snapshot, whose bytes are untrusted until verified. */
 export interface SnapshotSource {
   /** Shown by `/readyz`, which must not reveal the location. */
   readonly kind: 'directory' | 'http' | 'bucket';
@@ -27,8 +27,8 @@ export interface SnapshotSource {
 }
 
 /**
- * A local directory. Reads pages and the location synchronously: they are nearly always in the page
- * cache, and a thread pool round trip costs more than the read.
+ * A local directory. Reads pages and the location synchronously: these files are nearly always in the page cache, and a
+ * thread pool round trip costs more than the read.
  */
 export function directorySource(root: string): SnapshotSource {
   async function unlessMissing(

@@ -72,7 +72,7 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
       /** Age of the fsck run whose findings no clean run has cleared. */
       failed_ms: sinceOrNull(failedAt),
     })),
-    /** Null without a WAL archive. */
+    /** Time since WAL was archived; null without an archive. */
     archive_age_ms: upkeep.archiveAgeMs,
     replication_lag_bytes: upkeep.replicationBytes,
     roles: overview.roles,
@@ -99,7 +99,7 @@ function publisherFacts(heartbeats: readonly Heartbeat[], now: number) {
   const ages = found.flatMap(({ quorum_ms_ago: age }) => age ?? []);
   return {
     snapshot_disk: disks.sort((a, b) => share(a) - share(b))[0] ?? null,
-    /** Null without witnesses. */
+    /** Time since a quorum of witnesses; null without witnesses. */
     quorum_age_ms: ages.length === 0 ? null : Math.max(...ages),
   };
 }
@@ -158,7 +158,7 @@ function faultsIn(readiness: object): string[] {
 interface PublicApi {
   url: string;
   ready: boolean;
-  /** The `status` in the response, or why there is none. */
+  /** The `status` in the response, or why no response arrived. */
   status: string;
   /** Age of the served snapshot in milliseconds, and why no newer snapshot is served. */
   age_ms: number | null;

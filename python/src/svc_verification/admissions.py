@@ -93,7 +93,7 @@ def valid_input(form: Form, document: dict[str, Any]) -> dict[str, Any]:
     except InvalidError as fault:
         pointer, code = fault.pointer, fault.code
         if pointer == "" and code != MALFORMED:
-            # Raises an error that names the value.
+            # Hashing raises an error that names the value.
             plain_hash(document)
         expected = EXPECTED.get(pointer) if code in (MALFORMED, "wrong_schema_version") else None
         reason = code if expected is None else f"expected {expected}"

@@ -54,7 +54,7 @@ def _is_signed_by(registration: Any, name: str, document: Any, signature: Any) -
 
 
 def _is_assertion(passkey: Any, challenge: bytes, data: bytes, client: bytes) -> bool:
-    """WebAuthn 2, 7.2."""
+    """Whether a WebAuthn assertion answers the challenge (WebAuthn 2, 7.2)."""
     try:
         stated = parse_json(client)
     except InvalidError:

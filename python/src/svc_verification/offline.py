@@ -39,7 +39,7 @@ class Undecidable(Exception):  # noqa: N818
 
 @dataclass
 class OfflineResult:
-    """`undecidable` is why the pins do not suffice, `fault` the first failed check; both are None for a good document.
+    """`undecidable` is why the pins do not suffice, `fault` the first failed check; both are None for a valid document.
 
     `included` is None without a pinned log. A status `unknown since checkpoint <size>` cannot exclude a later
     revocation. `key_state` is `unknown` when a pinned root delegated the key: the document does not show whether the

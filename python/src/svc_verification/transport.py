@@ -95,7 +95,7 @@ async def settle(result: T | Awaitable[T]) -> T:
 
 
 def _http_date(text: str) -> float | None:
-    """IMF-fixdate, the only form that a sender may use."""
+    """Parses IMF-fixdate, the only form that a sender may use."""
     if not re.fullmatch("[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT", text):
         return None
     try:

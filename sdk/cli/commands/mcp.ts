@@ -22,7 +22,7 @@ import { Relay, type RelayOptions } from '../mcp/relay.js';
 import { openStdioHost, startServer } from '../mcp/stdio.js';
 import { EXIT, type ExitCode } from '../terminal.js';
 
-/** Short, because the host waits for the decision. */
+/** The limit is short, because the host waits for the decision. */
 const TIMEOUT_MS = 5_000;
 /** Time limit for the close of a run: hosts kill a proxy that does not exit. */
 const CLOSE_TIMEOUT_MS = 10_000;

@@ -19,7 +19,7 @@ import {
 import { reject } from './reply.js';
 
 const BODY_MAX_MIB = 16;
-/** Each session has a server process of its own. At the limit, the least recently used session ends. */
+/** Each session has its own server process. At the limit, the least recently used session ends. */
 const SESSIONS_MAX = 32;
 
 export interface HostListenerOptions {

@@ -82,7 +82,7 @@ export class HttpServer implements Connection {
       if (response.statusCode! >= 400) throw new Error(`status ${String(response.statusCode)}`);
     } catch (error) {
       await this.receiver?.garbage(
-        `it rejected ${methodOf(message) ?? 'a response'}: ${textOf(error)}`,
+        `the server rejected ${methodOf(message) ?? 'a response'}: ${textOf(error)}`,
       );
     }
   }
@@ -130,7 +130,7 @@ export class HttpServer implements Connection {
       this.closing.abort();
       throw new Error('the session expired');
     }
-    if (status === 401) throw new Error('it requires a token: set SVC_MCP_SERVER_TOKEN');
+    if (status === 401) throw new Error('a token is required: set SVC_MCP_SERVER_TOKEN');
     throw new Error(`unexpected response with status ${String(status)} and type ${type}`);
   }
 

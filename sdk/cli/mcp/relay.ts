@@ -50,7 +50,7 @@ interface ToolCall {
   id: RequestId;
   /** Aborted when the host cancels the call, which then gets no response. */
   stop: AbortController;
-  /** Ends the call with the response, or null without one. Present once the server has the request. */
+  /** Ends the call with the response, or with null without one; set once the server has the request. */
   settle?: (response: Message | null) => void;
   /** Resolves after the response was sent to the host. */
   done?: Promise<void>;
@@ -133,7 +133,7 @@ export class Relay {
     const found = this.pending.get(keyOf(paramsOf(message)['requestId']));
     if (method === 'notifications/cancelled' && found !== undefined && 'stop' in found) {
       found.stop.abort();
-      // The server did not get the cancelled request.
+      // Drops the cancellation of a request that the server did not get.
       if (found.settle === undefined) return;
       setTimeout(found.settle, CANCEL_GRACE_MS, null);
     } else if (method === 'notifications/cancelled' && found !== undefined) {
@@ -142,7 +142,7 @@ export class Relay {
     return this.options.toServer(message);
   }
 
-  /** A server need not respond to a cancelled request, so the request would stay pending. */
+  /** Forgets a cancelled request, to which a server need not respond. */
   private forget(request: Pending): void {
     const key = keyOf(request.id);
     if (this.pending.get(key) === request) this.pending.delete(key);

@@ -73,7 +73,7 @@ async function readLines(input: Readable, receiver: Receiver): Promise<void> {
       if (size > MAX_LINE_BYTES) return await receiver.garbage('a message is longer than 64 MiB');
     }
   } catch {
-    // A broken stream ends the connection like a closed one.
+    // A broken stream ends the connection like a closed stream.
   }
 }
 

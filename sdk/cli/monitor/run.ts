@@ -146,11 +146,12 @@ function openWatched(
     for (const path of paths) {
       for (const file of await reporting(path, filesOf(path))) {
         const found = read(file).catch(async (error: unknown) => {
-          // Deleted after it was listed. A link to a missing file still exists, and is reported.
+          // The file was deleted after the listing. A link to a missing file still exists, and is
+          // reported.
           if (file !== path && (await lstat(file).then(() => false, isMissing))) return [];
           throw error;
         });
-        // Not with a spread: a file may list more proofs than a call has arguments.
+        // Avoids a spread, because a file may list more proofs than a call may have arguments.
         for (const one of await reporting(file, found)) watched.push(one);
       }
     }

@@ -129,7 +129,7 @@ const CHANGES: Record<string, (call: Call, spec: OperationSpec) => Call | Promis
 };
 
 it.for(specs.filter(({ scopes }) => scopes.length > 0))(
-  '$id > rejects requests as documented',
+  'operation $id > rejects requests as documented',
   async (spec) => {
     // A batch with invalid items is accepted: each of these items gets its own problem.
     const isBatch = spec.path === '/v1/batches';

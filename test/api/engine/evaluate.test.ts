@@ -234,7 +234,7 @@ it('AuthZEN evaluation > applies the restriction of the key to the subject', asy
 const REVIEWED = `forbid (principal, action, resource) when { context.facts has context_review && context.facts.context_review };`;
 
 it.for([{}, { 'X-Svc-Idempotency-Key': 'during-activation' }])(
-  'AuthZEN evaluation > states the facts of a policy set activated before its acceptance (headers %j)',
+  'AuthZEN evaluation > states the facts of a policy set that is activated during the request (headers %j)',
   async (headers, { setup }) => {
     const { admin, engine: sql } = setup.registry;
     const schemaWith = (more: string) => schema.replace('facts: {}', `facts: { ${facts}${more} }`);
@@ -265,7 +265,7 @@ it.for([{}, { 'X-Svc-Idempotency-Key': 'during-activation' }])(
   },
 );
 
-it('AuthZEN evaluation > is rejected and stores nothing while each attempt meets another policy set', async ({
+it('AuthZEN evaluation > is rejected and stores nothing when a policy set is activated during each attempt', async ({
   setup,
 }) => {
   const { admin, engine: sql } = setup.registry;

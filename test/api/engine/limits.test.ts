@@ -87,7 +87,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-it('rate limit > ends with the window of a second', async ({ key, started }) => {
+it('rate limit > rejects requests until the next second', async ({ key, started }) => {
   const engine = await started();
   // When the machine stalls, the requests of a burst can fall into two windows.
   await expect.poll(async () => statuses(await burst(engine, key, LIMIT * 3), 429)).not.toBe(0);

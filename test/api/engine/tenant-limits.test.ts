@@ -38,7 +38,7 @@ function observed() {
   };
 }
 
-describe('alert of operators', () => {
+describe('alert for operators', () => {
   it('counts a batch that exceeds the queue, but not a batch that exceeds the share of its tenant', async ({
     setup,
   }) => {

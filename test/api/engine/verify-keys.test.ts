@@ -80,7 +80,7 @@ describe('signing key', () => {
     }
   });
 
-  it('does not validate an AEP that it signed but the log does not contain', async ({ setup }) => {
+  it('does not make an AEP valid that it signed but the log lacks', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne('DELETE_AUDIT_LOG'));
     const admitting = {
       decision: { effect: 'ADMIT' as const, reasons: document.aep.decision.reasons },
@@ -95,7 +95,7 @@ describe('signing key', () => {
     }
   });
 
-  it('validates nothing that it signed after its retirement', async ({ setup }) => {
+  it('makes no proof valid that it signed after its retirement', async ({ setup }) => {
     const retired = newKey();
     await changeKey(setup, retired, { change: 'activate' });
     const earlier = await signedBy(setup, retired);

@@ -167,7 +167,7 @@ const faulty = () =>
   ] as const;
 
 it.each(specs.filter(({ method }) => method === 'get'))(
-  '$id > allows every origin, and reports a faulty snapshot',
+  'operation $id > allows every origin, and reports a faulty snapshot',
   async (spec) => {
     const operation = api.operations.find((one) => one.id === spec.id)!;
     const here = await world.good.call(good(spec));
@@ -193,7 +193,7 @@ it.each(specs.filter(({ method }) => method === 'get'))(
 );
 
 it.each(specs.filter(({ method }) => method === 'post'))(
-  '$id > rejects bodies as documented',
+  'operation $id > rejects bodies as documented',
   async (spec) => {
     const codes = codesOf(document, spec).filter((code) => code in SPOILED_BODIES);
     expect(codes.length).toBeGreaterThan(8);

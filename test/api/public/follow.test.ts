@@ -59,7 +59,7 @@ describe('SnapshotPoller', () => {
     expect(second).not.toBe(first);
   });
 
-  it('polls on while the origin does not answer for the cosigned checkpoint', async () => {
+  it('continues to poll while the origin does not send the cosigned checkpoint', async () => {
     const inner = directorySource(snapshot.directory);
     const source: SnapshotSource = {
       ...inner,

@@ -61,7 +61,7 @@ describe('/log', () => {
     expect(entries).toHaveLength(7);
   });
 
-  it('serves the partial tile and bundle that an answer names, although the signed tree has wider files', async () => {
+  it('serves the partial tile and bundle that a lookup response names, although the files of the signed tree are wider', async () => {
     const answer = await get(`/api/public/verify/proof/${proofIds[595]!}`);
     const { downloads } = JSON.parse(answer.bytes.toString()) as Facade;
     expect(downloads).toMatchObject({

@@ -186,7 +186,7 @@ describe('share token', () => {
     }
   });
 
-  it('gets no cacheable error response', async () => {
+  it('gets no error response that caches may store', async () => {
     const token = tokens.proof;
     const refused: [reply: Reply, status: number][] = [
       [await call(`/api/public/verify?q=${token}&id=x`), 400],
