@@ -28,11 +28,23 @@ export type BenchRegistry = Awaited<ReturnType<typeof openBenchRegistry>>;
  * Starts the embedded Postgres of `dataDir` as the service does, with fsync, and creates in it the same
  * objects as `npm start`: schema, tenant, API key, policy and an active signing key.
  *
+ * @param settings of the programs, besides those of every bench
  * @throws Error when the database could lose a commit
  */
-export async function openBenchRegistry(dataDir: string, cleanup: Cleanup) {
-  const ports = { ENGINE_PORT: '0', PUBLIC_PORT: '0' };
-  const config = startConfig({ DATA_DIR: resolve(dataDir), LOG_LEVEL: 'warn', ...ports });
+export async function openBenchRegistry(
+  dataDir: string,
+  cleanup: Cleanup,
+  settings: Record<string, string> = {},
+) {
+  const config = startConfig({
+    DATA_DIR: resolve(dataDir),
+    LOG_LEVEL: 'warn',
+    ENGINE_PORT: '0',
+    PUBLIC_PORT: '0',
+    // No load of the bench reaches this limit, but Redis still counts each request.
+    RATE_LIMIT: '1000000',
+    ...settings,
+  });
   const { dataDir: home, snapshotPlace: snapshotDir, logOrigin: origin } = config;
   await mkdir(snapshotDir, { recursive: true, mode: 0o755 });
   const postgres = await startEmbeddedPostgres({ dataDir: home });
