@@ -39,7 +39,7 @@ export function addInitCommand(add: AddCommand): void {
         only === 'files'
           ? `init ${folder} --only database`
           : 'start the programs, then create a tenant: docs/production.md';
-      return { document: { ...(created && { created }), ...database, next } };
+      return { ...(created && { created }), ...database, next };
     },
   )
     .option('--log-origin <name>', 'permanent name of the log, in your own domain')

@@ -23,7 +23,7 @@ import {
   wholeNumber,
   type AddCommand,
   type Admin,
-  type Outcome,
+  Outcome,
 } from './command.js';
 
 const EXAMPLE_FILE = '/etc/svc/aep.pem';
@@ -82,13 +82,13 @@ export function addSigningKeyCommands(add: AddCommand): void {
     'aep-key list',
     'List the AEP keys and roots in the log, with the log positions for which each is valid',
     '',
-    async ({ database }) => ({ document: await listKeys(await database(), AEP_USES) }),
+    async ({ database }) => listKeys(await database(), AEP_USES),
   );
   add(
     'verifier-key list',
     'List the verifier keys in the log, with the log positions for which each is valid',
     '',
-    async ({ database }) => ({ document: await listKeys(await database(), ['verifier']) }),
+    async ({ database }) => listKeys(await database(), ['verifier']),
   );
   add(
     'vkey <key_name> <key.pem>',
@@ -99,7 +99,7 @@ export function addSigningKeyCommands(add: AddCommand): void {
         throw new UsageError('a key name must not contain spaces or plus signs');
       }
       const vkey = formatVkey(nativeSha256, name, await readPublicKey(file));
-      return { document: { vkey }, text: `${vkey}\n` };
+      return new Outcome({ vkey }, { text: `${vkey}\n` });
     },
   );
 }
@@ -114,7 +114,7 @@ async function changeKey(
   change: 'activate' | 'retire' | 'compromise',
   { use, publicKey }: Key,
   { confirm, fromIndex }: { confirm?: string; fromIndex?: number } = {},
-): Promise<Outcome> {
+) {
   const keyId = jwkThumbprint(nativeSha256, publicKey);
   if (change !== 'activate') requireConfirmed(confirm, keyId);
   const leafIndex = await act(async (tx) => {
@@ -132,7 +132,7 @@ async function changeKey(
     }
     return at;
   });
-  return { document: { key_id: keyId, change, leaf_index: leafIndex } };
+  return { key_id: keyId, change, leaf_index: leafIndex };
 }
 
 const AEP_USES: readonly KeyUse[] = ['aep', 'aep_root'];
