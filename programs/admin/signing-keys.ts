@@ -3,6 +3,7 @@ import { fromBase64Url, toBase64Url } from '#protocol/bytes';
 import { parseEntry } from '#protocol/entries';
 import { jwkThumbprint } from '#protocol/keys';
 import { formatVkey } from '#protocol/note';
+import type { LogEntry } from '#protocol/schemas/log-entry';
 import { keyIdSchema } from '#protocol/schemas/primitives';
 import type { AepKey } from '#protocol/snapshot/keys';
 import { KeyStates } from '#protocol/state/log-keys';
@@ -144,17 +145,15 @@ const WITHOUT_KEY = {
 
 /** Ids of the keys that are active at the end of the log, including roots, but not the keys under a root. */
 export async function activeKeys(sql: Db, signers: keyof typeof WITHOUT_KEY): Promise<string[]> {
-  const entries = await entriesOf(sql, signers === 'aep' ? AEP_USES : [signers]);
+  const entries = entriesFor(await intactKeys(sql), signers === 'aep' ? AEP_USES : [signers]);
   const ended = entries.flatMap((entry) => (entry.change === 'activate' ? [] : [entry.key_id]));
   return [...new Set(entries.map((entry) => entry.key_id))].filter((id) => !ended.includes(id));
 }
 
-/** The key entries with these uses. Includes only those delegated keys that `keyIds` names. */
-async function entriesOf(sql: Db, uses: readonly KeyUse[], keyIds: readonly string[] = []) {
-  return (await intactKeys(sql, keyIds)).flatMap(({ entry }) =>
+const entriesFor = (keys: readonly { entry: LogEntry }[], uses: readonly KeyUse[]) =>
+  keys.flatMap(({ entry }) =>
     entry.type === 'key' && 'key_id' in entry && uses.includes(entry.use) ? [entry] : [],
   );
-}
 
 async function keysOf(sql: Db, uses: readonly KeyUse[]) {
   const entries = (await keyEntries(sql)).map(({ leafIndex, body }) => {
@@ -162,9 +161,7 @@ async function keysOf(sql: Db, uses: readonly KeyUse[]) {
   });
   const origins = await knownOrigins(sql);
   const states = new KeyStates({ ...nativeCrypto, origins }, entries);
-  const ids = entries.flatMap(({ entry }) =>
-    entry.type === 'key' && 'key_id' in entry && uses.includes(entry.use) ? [entry.key_id] : [],
-  );
+  const ids = entriesFor(entries, uses).map(({ key_id }) => key_id);
   await countProofs(sql, states, ids);
   return [...new Set(ids)].flatMap((id) => states.keyOf(id) ?? []);
 }
@@ -203,9 +200,8 @@ async function knownKey({ database }: Admin, uses: readonly KeyUse[], key: strin
   const isId = keyIdSchema.safeParse(key).success;
   const given = isId ? null : await readPublicKey(key);
   const keyId = given === null ? key : jwkThumbprint(nativeSha256, given);
-  const known = (await entriesOf(await database(), uses, [keyId])).find(
-    ({ key_id }) => key_id === keyId,
-  );
+  const logged = entriesFor(await intactKeys(await database(), [keyId]), uses);
+  const known = logged.find(({ key_id }) => key_id === keyId);
   if (known === undefined) throw new OperatorError(`the log never activated key ${keyId}`);
   return { use: known.use, publicKey: fromBase64Url(known.public_key) };
 }
