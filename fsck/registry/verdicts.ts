@@ -10,13 +10,11 @@ export class ChunkVerdicts {
   /** Verdicts on ranges, in log order. */
   readonly ranges: StoredVerdict[];
   private readonly singles = new Map<number, StoredVerdict[]>();
-  private readonly byEnd: Map<number, StoredVerdict>;
 
   constructor({ verdicts }: Chunk) {
     this.ranges = verdicts
       .filter(({ frontier }) => frontier)
       .sort((a, b) => a.lastIndex - b.lastIndex);
-    this.byEnd = new Map(this.ranges.map((verdict) => [verdict.lastIndex + 1, verdict]));
     for (const verdict of verdicts) {
       if (verdict.frontier) continue;
       const own = this.singles.get(verdict.firstIndex) ?? [];
@@ -36,12 +34,12 @@ export class ChunkVerdicts {
   }
 
   endingAt(size: number): StoredVerdict | undefined {
-    return this.byEnd.get(size);
+    return this.ranges.find(({ lastIndex }) => lastIndex + 1 === size);
   }
 
   /** Reports a verdict whose root or subtrees differ from the recomputed tree at its size. */
   reportRootMismatch(tree: GrowingTree, report: Report): boolean {
-    const verdict = this.byEnd.get(tree.size);
+    const verdict = this.endingAt(tree.size);
     if (verdict === undefined) return false;
     const root = tree.root();
     const subtrees = Buffer.concat(tree.subtrees());
