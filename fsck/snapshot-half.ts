@@ -5,7 +5,7 @@ import type { ChunkCheckResult } from './registry/check-leaf.js';
 import type { Anchor } from './registry/log-tree.js';
 import type { RegistryWalk } from './registry/walk.js';
 import { readCheckpoint, readLocation, type SnapshotContext } from './snapshot/heads.js';
-import { checkPublicLog, type SignedHead } from './snapshot/log.js';
+import { PublicLog, type SignedHead } from './snapshot/log.js';
 import { RebuiltMap } from './snapshot/map.js';
 import { compareShares, readShares } from './snapshot/shares.js';
 import type { FsckOptions } from './state.js';
@@ -42,7 +42,7 @@ export async function openSnapshot(
       if (last === undefined) return;
       if (registry !== null) await compareSize(ctx, registry, last);
       let done = 0;
-      const isWhole = await checkPublicLog(ctx, heads, (leaves) => {
+      const isWhole = await new PublicLog(ctx, heads).check((leaves) => {
         done += leaves;
         progress('public log', done, last.size);
       });
