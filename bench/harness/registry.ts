@@ -152,14 +152,9 @@ export async function proofsAmong(owner: Pool, from: number, to: number): Promis
   return row?.proofs ?? 0;
 }
 
-export interface DatabaseSize {
-  /** Bytes of all tables of the registry with indexes and TOAST; without WAL and the queue. */
-  bytes: number;
-  proofs: number;
-}
-
-export async function databaseSize(owner: Pool): Promise<DatabaseSize> {
-  const [row] = await owner<DatabaseSize[]>`
+/** Counts proofs, and bytes of the registry's tables with indexes and TOAST; without WAL and the queue. */
+export async function databaseSize(owner: Pool) {
+  const [row] = await owner<{ bytes: number; proofs: number }[]>`
     select (select sum(pg_total_relation_size(oid))::bigint from pg_class
         where relkind = 'r' and relnamespace = 'svc'::regnamespace) as bytes,
       (select count(*) from svc.log_entry where kind = 1) as proofs`;
