@@ -4,7 +4,7 @@ import { Findings } from './findings.js';
 import type { FsckOptions, FsckResult } from './state.js';
 import { finishRegistry, openRegistry } from './registry-half.js';
 import type { RegistryWalk } from './registry/walk.js';
-import { SnapshotHalf } from './snapshot-half.js';
+import { openSnapshot, type SnapshotHalf } from './snapshot-half.js';
 
 const CHUNK = 4 * TILE_WIDTH;
 const SAVE_EVERY_MS = 2_000;
@@ -25,8 +25,7 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
   if (options.registry === null) findings.skip('the registry');
   if (options.snapshot === null) findings.skip('the snapshot');
   // Reads the snapshot first, so that the database cannot be behind it.
-  const snapshot = options.snapshot && new SnapshotHalf(options.snapshot, options, findings);
-  await snapshot?.open();
+  const snapshot = options.snapshot && (await openSnapshot(options.snapshot, options, findings));
   const registry =
     options.registry &&
     (await openRegistry(options.registry, findings, snapshot?.anchors ?? [], saved.walk));

@@ -26,7 +26,12 @@ const MAX_FAILED_STARTS = 4;
 async function superviseProcesses(config: FacadeConfig, program: ProgramContext): Promise<string> {
   const { log } = program;
   cluster.schedulingPolicy = cluster.SCHED_NONE;
-  const port = await freePort(config);
+  // Chosen once, so that all processes share the port and a conflict is reported once.
+  const { listenAddress: host, publicPort } = config;
+  const [port = publicPort] = await probePorts([
+    { host, port: publicPort, portVariable: 'PUBLIC_PORT' },
+    ...opsPortsOf(config.ops, config.publicProcesses),
+  ]);
   const children: Supervised[] = [];
   program.onStop(() => Promise.all(children.map((child) => child.stop())));
 
@@ -64,16 +69,6 @@ async function superviseProcesses(config: FacadeConfig, program: ProgramContext)
   await Promise.all(others.map((child) => child.ready));
   if (url === undefined) throw new Error('facade 1 did not report its URL');
   return url;
-}
-
-/** Chooses the port for all processes, so that they share it and a conflict is reported once. */
-async function freePort(config: FacadeConfig): Promise<number> {
-  const { listenAddress: host, publicPort: port, ops, publicProcesses } = config;
-  const [free = port] = await probePorts([
-    { host, port, portVariable: 'PUBLIC_PORT' },
-    ...opsPortsOf(ops, publicProcesses),
-  ]);
-  return free;
 }
 
 async function serve(config: FacadeConfig, program: ProgramContext): Promise<string> {

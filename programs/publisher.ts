@@ -20,7 +20,7 @@ import { mapStartupDbErrors } from '#sql/db/errors';
 import { logStateKeys, signingLock } from '#sql/lifecycle/log-keys';
 import { VERDICTS_CHANNEL } from '#sql/log/public-entries';
 import { startHeartbeat, assertDatabase } from './database.js';
-import { tracedLeaves } from './metrics/traces.js';
+import { spanRecorder } from './metrics/traces.js';
 import { publisherMetrics, watchedBy } from './metrics/publisher.js';
 import { databaseReadings } from './metrics/readings.js';
 import { pinning, readTrustedCheckpoint } from './trust.js';
@@ -121,7 +121,7 @@ await runService('publisher', publisherConfig, async (program) => {
       void beat();
     },
   };
-  const traced = tracing && tracedLeaves('publish', tracing, sql, log);
+  const traced = tracing && spanRecorder(tracing, sql, log).leaves('publish');
   const traces: CycleObserver = {
     went: (report, ms) => {
       if (report.outcome !== 'published') return;

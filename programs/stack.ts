@@ -91,29 +91,21 @@ function environments(
   config: StartConfig,
   database: Bootstrapped,
 ): Record<ProgramName, Environment> {
-  /** Variables of Node and of libraries, not settings of this project. */
   const inherited = (isWanted: (name: string) => boolean): Environment =>
     Object.fromEntries(
       Object.entries(config.env).filter(
         (entry): entry is [string, string] => isWanted(entry[0]) && entry[1] !== undefined,
       ),
     );
-  /** The child's own settings, and the settings of this program that the child reads too. */
+  /** The child's own settings, the settings of this program that the child reads too, and variables of libraries. */
   const child = (name: ProgramName, own: Environment): Environment => {
-    const shared = Object.keys(SETTINGS[name]).filter((setting) => setting in SETTINGS.start);
-    const given = shared.flatMap((setting) => {
-      const value = config.env[setting];
-      return value === undefined ? [] : [[setting, value] as const];
-    });
-    const ops = opsPortOf(config.ops, PROGRAMS.indexOf(name));
     const isTraced = 'OTEL_EXPORTER_OTLP_ENDPOINT' in SETTINGS[name];
-    return {
-      ...inherited((one) => one === 'NODE_EXTRA_CA_CERTS'),
-      ...(isTraced && inherited((one) => one.startsWith('OTEL_EXPORTER_OTLP_'))),
-      ...Object.fromEntries(given),
-      ...ops,
-      ...own,
-    };
+    const isWanted = (variable: string): boolean =>
+      variable === 'NODE_EXTRA_CA_CERTS' ||
+      (isTraced && variable.startsWith('OTEL_EXPORTER_OTLP_')) ||
+      (variable in SETTINGS[name] && variable in SETTINGS.start);
+    const ops = opsPortOf(config.ops, PROGRAMS.indexOf(name));
+    return { ...inherited(isWanted), ...ops, ...own };
   };
   const role = (name: ProgramRole): Environment => ({ DATABASE_URL: database.roleUrl(name) });
   const queue = config.redisUrl !== null && { REDIS_URL: config.redisUrl };

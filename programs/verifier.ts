@@ -11,7 +11,7 @@ import { OUTCOMES_CHANNEL } from '#sql/admissions/outcomes';
 import { verifierHeartbeats, verifierReadiness, VoidedProofs } from '#workers/verify/context';
 import { runVerifier } from '#workers/verify/verifier';
 import { assertDatabase, startHeartbeat } from './database.js';
-import { tracedLeaves } from './metrics/traces.js';
+import { spanRecorder } from './metrics/traces.js';
 import { databaseReadings } from './metrics/readings.js';
 import { verifierGauges, verifierMetrics } from './metrics/verifier.js';
 import { runService } from './service.js';
@@ -51,7 +51,7 @@ await runService('verifier', verifierConfig, async (program) => {
   const running = runVerifier(
     {
       ...{ sql, signer, crypto, log, heartbeats, idleSleep, voided: new VoidedProofs(), metrics },
-      ...(tracing && { traced: tracedLeaves('verify', tracing, sql, log) }),
+      ...(tracing && { traced: spanRecorder(tracing, sql, log).leaves('verify') }),
     },
     signal,
   ).catch((error: unknown) => program.fail(error));

@@ -7,7 +7,7 @@ import { systemClock } from '#runtime/clock';
 import { reportReady } from '#runtime/process/lifecycle';
 import { witnessMetrics } from './metrics/witness.js';
 import { pinning } from './trust.js';
-import { CosignedHeads } from './witness/heads.js';
+import { openCosignedHeads } from './witness/heads.js';
 import { witnessHandler } from './witness/witness.js';
 import { runService } from './service.js';
 
@@ -20,10 +20,8 @@ await runService('witness', witnessConfig, async (program) => {
     const vkey = pinning('WITNESS_LOG_VKEYS', () => parseVkey(text, nativeSha256));
     logs.set(vkey.name, [...(logs.get(vkey.name) ?? []), vkey]);
   }
-  const { heads, unlock } = await CosignedHeads.open(config.witnessDir, (error) =>
-    program.fail(error),
-  );
-  program.onStop(unlock);
+  const heads = await openCosignedHeads(config.witnessDir, (error) => program.fail(error));
+  program.onStop(heads.unlock);
   const handler = witnessHandler(
     {
       signer: noteSigner(nativeSha256, name, key, COSIGNATURE_TYPE),

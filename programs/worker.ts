@@ -15,7 +15,7 @@ import { policyCache } from '#policy/check';
 import { policySelfTest } from '#policy/self-test';
 import { assertDatabase, startHeartbeat } from './database.js';
 import { databaseReadings } from './metrics/readings.js';
-import { tracedDecisions } from './metrics/traces.js';
+import { spanRecorder } from './metrics/traces.js';
 import { admitMetrics, waitingGauges } from './metrics/worker.js';
 import { runService } from './service.js';
 
@@ -68,7 +68,7 @@ await runService('worker', workerConfig, async (program) => {
       policy,
       admissionsPaused: config.admissionsPaused,
       metrics: admitMetrics(ops.registry),
-      ...(tracing && { traced: tracedDecisions(tracing, sql, log) }),
+      ...(tracing && { traced: spanRecorder(tracing, sql, log).decisions }),
     },
     config,
     WORKER_DEFAULTS,

@@ -10,15 +10,16 @@ import {
   type OpenApiResponse,
   componentOf,
 } from '../openapi/types.js';
-import { codeBlock, html, paragraphs, prose, table, type Html } from './html.js';
+import { codeBlock, Html, html, paragraphs, prose, table } from './html.js';
 
-export function operationSection(
-  method: string,
-  path: string,
-  operation: OpenApiOperation,
-  document: OpenApiDocument,
-  text: ReaderText,
-): Html {
+interface Call {
+  method: string;
+  path: string;
+  operation: OpenApiOperation;
+}
+
+export function operationSection(call: Call, document: OpenApiDocument, text: ReaderText): Html {
+  const { method, path, operation } = call;
   const { schemas } = document.components;
   const { operationId: id, parameters, requestBody } = operation;
   const inputs = [...text.credentialsOf(operation), ...parameters];
@@ -34,7 +35,7 @@ export function operationSection(
       html`<h4>Body</h4>
         ${fieldsOf(body.schema, schemas)}`
     }
-    ${examplesOf(method, path, operation, body, text)}
+    ${examplesOf(call, body, text)}
     <h4>Responses</h4>
     <dl class="answers">
       ${Object.entries(operation.responses).map(([status, response]) =>
@@ -67,26 +68,14 @@ function parametersOf(parameters: readonly OpenApiParameter[], schemas: Schemas)
     ${table('Parameters and headers', ['Name', 'Value'], rows)}`;
 }
 
-function examplesOf(
-  method: string,
-  path: string,
-  operation: OpenApiOperation,
-  body: OpenApiContent | undefined,
-  { shell }: ReaderText,
-): Html {
+function examplesOf(call: Call, body: OpenApiContent | undefined, { shell }: ReaderText): Html {
   const named = Object.entries(body?.examples ?? {});
-  const calls: [string | null, string][] =
-    named.length === 0
-      ? [[null, curlOf(method, path, operation, shell)]]
-      : named.map(([name, { value }]) => [name, curlOf(method, path, operation, shell, value)]);
+  const shown = named.map(([name, { value }]) => {
+    const title = named.length > 1 && html`<p class="name">${name.replaceAll('_', ' ')}</p>`;
+    return html`${title}${codeBlock(curlOf(call, shell, value), 'Shell command')}`;
+  });
   return html`<h4>Try it</h4>
-    ${calls.map(
-      ([name, text]) =>
-        html`${name !== null && calls.length > 1 && html`<p class="name">${name.replaceAll('_', ' ')}</p>`}${codeBlock(
-          text,
-          'Shell command',
-        )}`,
-    )}`;
+    ${shown.length > 0 ? shown : codeBlock(curlOf(call, shell), 'Shell command')}`;
 }
 
 function answerOf(
@@ -153,13 +142,7 @@ function contentOf(type: string, { schema, examples }: OpenApiContent, schemas: 
     }`;
 }
 
-function curlOf(
-  method: string,
-  path: string,
-  operation: OpenApiOperation,
-  shell: Shell,
-  body?: unknown,
-): string {
+function curlOf({ method, path, operation }: Call, shell: Shell, body?: unknown): string {
   const inPath = (name: string): string => shell.inPath[name] ?? `$${name}`;
   const address =
     path.replaceAll(/\{(\w+)\}/g, (_, name: string) => inPath(name)) +
@@ -255,36 +238,27 @@ function typeOf(node: JsonObject, schemas: Schemas): Html {
 }
 
 function constraintsOf(node: JsonObject): Html[] {
-  const { minimum, maximum, minLength, maxLength, minItems, maxItems } = node;
-  const constraints: Html[] = [];
+  const { format, maximum, minimum, pattern } = node;
   // Where a description exists, it states length and pattern in words.
   const isDescribed = typeof node['description'] === 'string';
-  if (!isDescribed && (typeof minLength === 'number' || typeof maxLength === 'number')) {
-    constraints.push(html`${range(minLength, maxLength)} characters`);
-  }
-  if (typeof minItems === 'number' || typeof maxItems === 'number') {
-    constraints.push(html`${range(minItems, maxItems)} items`);
-  }
-  if (typeof minimum === 'number') constraints.push(html`at least ${minimum}`);
-  if (typeof maximum === 'number' && maximum < Number.MAX_SAFE_INTEGER) {
-    constraints.push(html`at most ${maximum}`);
-  }
-  if (node['uniqueItems'] === true) constraints.push(html`unique items`);
-  if (!isDescribed && typeof node['pattern'] === 'string') {
-    constraints.push(html`<code class="pattern">${node['pattern']}</code>`);
-  }
-  if (typeof node['format'] === 'string') constraints.push(html`${node['format']}`);
-  if ('default' in node)
-    constraints.push(html`default <code>${JSON.stringify(node['default'])}</code>`);
-  return constraints;
+  return [
+    isDescribed ? null : range(node['minLength'], node['maxLength'], 'characters'),
+    range(node['minItems'], node['maxItems'], 'items'),
+    typeof minimum === 'number' && html`at least ${minimum}`,
+    typeof maximum === 'number' && maximum < Number.MAX_SAFE_INTEGER && html`at most ${maximum}`,
+    node['uniqueItems'] === true && html`unique items`,
+    !isDescribed && typeof pattern === 'string' && html`<code class="pattern">${pattern}</code>`,
+    typeof format === 'string' && html`${format}`,
+    'default' in node && html`default <code>${JSON.stringify(node['default'])}</code>`,
+  ].filter((one) => one instanceof Html);
 }
 
-function range(least: unknown, most: unknown): string {
-  if (least === most) return String(least);
-  if (typeof most !== 'number') return `at least ${String(least)}`;
-  return typeof least === 'number'
-    ? `${String(least)} to ${String(most)}`
-    : `at most ${String(most)}`;
+function range(least: unknown, most: unknown, of: string): Html | null {
+  if (typeof most !== 'number') {
+    return typeof least === 'number' ? html`at least ${least} ${of}` : null;
+  }
+  if (typeof least !== 'number') return html`at most ${most} ${of}`;
+  return least === most ? html`${least} ${of}` : html`${least} to ${most} ${of}`;
 }
 
 function nameOf(schema: JsonObject, schemas: Schemas): Html {

@@ -82,7 +82,7 @@ export function renderDocs(document: OpenApiDocument, text: ReaderText): string 
                 html`<section>
                   <h2>${name}</h2>
                   <p>${description}</p>
-                  ${operations.map(({ method, path, operation }) => operationSection(method, path, operation, document, text))}
+                  ${operations.map((call) => operationSection(call, document, text))}
                 </section>`,
             )}
             ${schemasSection(document)}

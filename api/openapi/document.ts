@@ -203,15 +203,13 @@ class OperationWriter<Spec extends OperationSpec> {
   private problemContent(status: number, codes: readonly string[]): OpenApiContent {
     const { members } = this.api.problems;
     const plain = codes.filter((code) => members[code] === undefined);
-    const special = codes.filter((code) => members[code] !== undefined);
-    const kinds = [...(plain.length > 0 ? [plain] : []), ...special.map((code) => [code])].map(
-      (group) => this.problemSchema(status, group),
-    );
+    const special = codes.filter((code) => members[code] !== undefined).map((code) => [code]);
+    const groups = plain.length > 0 ? [plain, ...special] : special;
+    const kinds = groups.map((group) => this.problemSchema(status, group));
+    const examples = codes.map((code) => [code, { value: this.problemExample(code) }]);
     return {
       schema: kinds.length === 1 ? kinds[0]! : { oneOf: kinds },
-      examples: valuesOf(
-        Object.fromEntries(codes.map((code) => [code, this.problemExample(code)])),
-      ),
+      examples: Object.fromEntries(examples) as OpenApiExamples,
     };
   }
 
@@ -232,11 +230,8 @@ class OperationWriter<Spec extends OperationSpec> {
   private problemExample(code: string): unknown {
     const { problems } = this.api;
     const schema = problems.members[code];
-    if (schema === undefined) return problems.example(code);
-    return problems.example(
-      code,
-      this.sample(this.components.refTo(schema)) as Record<string, unknown>,
-    );
+    const members = schema && this.sample(this.components.refTo(schema));
+    return problems.example(code, members as Record<string, unknown> | undefined);
   }
 }
 

@@ -47,23 +47,10 @@ export async function insertDocuments(sql: Db, rows: readonly SignedDocument[]):
         document_length, n)`;
 }
 
-export interface SignedDocument {
-  proofId: string;
-  request: Buffer;
-  requestHash: Buffer;
-  /** The signed bytes: the canonical form of a document like an AEP. */
-  document: Buffer;
-  documentHash: Buffer;
-  signature: Buffer;
-}
+export type SignedDocument = ReturnType<typeof signDocument>;
+export type BaselineKeys = ReturnType<typeof newBaselineKeys>;
 
-export interface BaselineKeys {
-  secretKey: Buffer;
-  publicKey: Buffer;
-  keyId: string;
-}
-
-export function newBaselineKeys(): BaselineKeys {
+export function newBaselineKeys() {
   const [publicKey, secretKey] = [Buffer.alloc(32), Buffer.alloc(64)];
   sodium.crypto_sign_seed_keypair(publicKey, secretKey, randomBytes(32));
   return { publicKey, secretKey, keyId: publicKey.toString('base64url') };
@@ -73,7 +60,7 @@ export function newBaselineKeys(): BaselineKeys {
  * Parses, canonicalizes, hashes, signs and verifies an item with only `JSON.parse`, npm's
  * canonicalize, and libsodium as in the service: no policy, schema or lookup.
  */
-export function signDocument(text: string, salt: Buffer, keys: BaselineKeys): SignedDocument {
+export function signDocument(text: string, salt: Buffer, keys: BaselineKeys) {
   const request = JSON.parse(text) as Record<string, unknown>;
   const requestHash = sha256(canonical(request));
   const proofId = randomUUID();
@@ -87,6 +74,7 @@ export function signDocument(text: string, salt: Buffer, keys: BaselineKeys): Si
     proofId,
     request: Buffer.from(text),
     requestHash,
+    /** The signed bytes: the canonical form of a document like an AEP. */
     document,
     documentHash: sha256(document),
     signature,

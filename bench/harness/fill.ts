@@ -49,9 +49,10 @@ export async function openFilledRegistry(
   cleanup: Cleanup,
 ): Promise<BenchRegistry> {
   const { proofs, recentLookupLimit, signal } = options;
-  const registry = await openBenchRegistry(dir, cleanup);
+  const settings = { RECENT_LOOKUP_LIMIT: String(recentLookupLimit) };
+  const registry = await openBenchRegistry(dir, cleanup, settings);
   await withCleanup(async (inner) => {
-    const stack = await startPrograms(registry, { recentLookupLimit }, inner);
+    const stack = await startPrograms(registry, {}, inner);
     const admitted = await admittedIn(registry);
     const total = Math.max(0, proofs - admitted);
     print(`      ${String(admitted)} proofs, ${String(total)} to admit`);
@@ -84,15 +85,12 @@ export async function startAppender(
   signal: AbortSignal,
   cleanup: Cleanup,
 ) {
-  const programs = (['engine', 'worker'] as const).map((name) => {
-    const env = { PUBLIC_URL: 'http://127.0.0.1' };
-    return startProgram(name, registry, { recentLookupLimit: 1, env }, cleanup);
-  });
-  const [engine, worker] = programs;
-  const engineUrl = await urlOf(engine!);
-  await worker!.ready;
+  const engine = startProgram('engine', registry, cleanup, { PUBLIC_URL: 'http://127.0.0.1' });
+  const worker = startProgram('worker', registry, cleanup);
+  const engineUrl = await urlOf(engine);
+  await worker.ready;
   return {
-    pids: programs.map(({ pid }) => pid),
+    pids: [engine.pid, worker.pid],
     /** Admits `count` items and waits until they are committed. */
     append: async (count: number): Promise<void> => {
       const before = await treeSize(registry.owner);

@@ -28,11 +28,23 @@ export type BenchRegistry = Awaited<ReturnType<typeof openBenchRegistry>>;
  * Starts the embedded Postgres of `dataDir` as the service does, with fsync, and creates in it the same
  * objects as `npm start`: schema, tenant, API key, policy and an active signing key.
  *
+ * @param settings of the programs, besides those of every bench
  * @throws Error when the database could lose a commit
  */
-export async function openBenchRegistry(dataDir: string, cleanup: Cleanup) {
-  const ports = { ENGINE_PORT: '0', PUBLIC_PORT: '0' };
-  const config = startConfig({ DATA_DIR: resolve(dataDir), LOG_LEVEL: 'warn', ...ports });
+export async function openBenchRegistry(
+  dataDir: string,
+  cleanup: Cleanup,
+  settings: Record<string, string> = {},
+) {
+  const config = startConfig({
+    DATA_DIR: resolve(dataDir),
+    LOG_LEVEL: 'warn',
+    ENGINE_PORT: '0',
+    PUBLIC_PORT: '0',
+    // No load of the bench reaches this limit, but Redis still counts each request.
+    RATE_LIMIT: '1000000',
+    ...settings,
+  });
   const { dataDir: home, snapshotPlace: snapshotDir, logOrigin: origin } = config;
   await mkdir(snapshotDir, { recursive: true, mode: 0o755 });
   const postgres = await startEmbeddedPostgres({ dataDir: home });
@@ -140,14 +152,9 @@ export async function proofsAmong(owner: Pool, from: number, to: number): Promis
   return row?.proofs ?? 0;
 }
 
-export interface DatabaseSize {
-  /** Bytes of all tables of the registry with indexes and TOAST; without WAL and the queue. */
-  bytes: number;
-  proofs: number;
-}
-
-export async function databaseSize(owner: Pool): Promise<DatabaseSize> {
-  const [row] = await owner<DatabaseSize[]>`
+/** Counts proofs, and bytes of the registry's tables with indexes and TOAST; without WAL and the queue. */
+export async function databaseSize(owner: Pool) {
+  const [row] = await owner<{ bytes: number; proofs: number }[]>`
     select (select sum(pg_total_relation_size(oid))::bigint from pg_class
         where relkind = 'r' and relnamespace = 'svc'::regnamespace) as bytes,
       (select count(*) from svc.log_entry where kind = 1) as proofs`;

@@ -34,6 +34,18 @@ export function resultOf({ against = null, target = null, note, ...measured }: M
   return { name, value, unit, against, ratio, target, ok, ...(note !== undefined && { note }) };
 }
 
+/** Runs every load once in each round, so that other activity of the machine affects all of them. */
+export async function interleaved<T>(
+  rounds: number,
+  loads: readonly ((round: number) => Promise<T>)[],
+): Promise<T[][]> {
+  const results = loads.map((): T[] => []);
+  for (let round = 0; round < rounds; round += 1) {
+    for (const [at, load] of loads.entries()) results[at]!.push(await load(round));
+  }
+  return results;
+}
+
 /** The medians of two figures over interleaved rounds, and the median of their ratios in each round. */
 export const comparedRounds = (
   figures: readonly number[],

@@ -4,41 +4,30 @@ import type { Cleanup } from './cleanup.js';
 import type { Watched } from './cpu.js';
 import { untilReady } from './public-api.js';
 import { type BenchRegistry, openBenchRegistry } from './registry.js';
+import type { RunContext } from './scenario.js';
 
-interface StackOptions {
-  recentLookupLimit?: number;
-  /** The queue of engine and workers; without it the queue is in Postgres. */
-  redis?: { url: string; pid: number } | undefined;
-  engineEnv?: Record<string, string>;
-}
+/** The queue of engine and workers; without it the queue is in Postgres. */
+type Queue = Partial<Pick<RunContext, 'redis'>>;
 
 /** The whole service, each program in its own process, over one embedded Postgres. */
 export type BenchStack = Awaited<ReturnType<typeof startPrograms>>;
 
 /** Starts the service over `dir`, which may hold a registry, and waits until lookups are answered. */
-export async function startStack(
-  dir: string,
-  options: StackOptions,
-  cleanup: Cleanup,
-): Promise<BenchStack> {
-  return startPrograms(await openBenchRegistry(dir, cleanup), options, cleanup);
+export async function startStack(dir: string, queue: Queue, cleanup: Cleanup): Promise<BenchStack> {
+  return startPrograms(await openBenchRegistry(dir, cleanup), queue, cleanup);
 }
 
 /** Like {@link startStack}, over an open registry. */
-export async function startPrograms(
-  registry: BenchRegistry,
-  { recentLookupLimit = 100_000, redis, engineEnv = {} }: StackOptions,
-  cleanup: Cleanup,
-) {
+export async function startPrograms(registry: BenchRegistry, { redis }: Queue, cleanup: Cleanup) {
   // Stopped in reverse order, so that programs stop before the programs they depend on.
-  const start = (name: ProgramName, env?: Record<string, string>): Child =>
-    startProgram(name, registry, { recentLookupLimit, redisUrl: redis?.url, env }, cleanup);
+  const start = (name: ProgramName, env: Record<string, string> = {}): Child =>
+    startProgram(name, registry, cleanup, { ...(redis && { REDIS_URL: redis.url }), ...env });
   const facade = start('facade');
   const publisher = start('publisher');
   const verifier = start('verifier');
   const worker = start('worker');
   const publicUrl = await urlOf(facade);
-  const engine = start('engine', { PUBLIC_URL: publicUrl, ...engineEnv });
+  const engine = start('engine', { PUBLIC_URL: publicUrl });
   const engineUrl = await urlOf(engine);
   await Promise.all([publisher, verifier, worker].map(({ ready }) => ready));
   await untilReady(publicUrl);
@@ -54,24 +43,12 @@ export async function startPrograms(
 export function startProgram(
   name: ProgramName,
   registry: BenchRegistry,
-  options: {
-    recentLookupLimit: number;
-    redisUrl?: string | undefined;
-    env?: Record<string, string> | undefined;
-  },
   cleanup: Cleanup,
+  env: Record<string, string> = {},
 ): Child {
-  const { recentLookupLimit, redisUrl, env = {} } = options;
   const program = startChild({
     module: `programs/${name}`,
-    env: {
-      ...registry.env[name],
-      RECENT_LOOKUP_LIMIT: String(recentLookupLimit),
-      // No load of the bench reaches this limit, but Redis still counts each request.
-      RATE_LIMIT: '1000000',
-      ...(redisUrl !== undefined && { REDIS_URL: redisUrl }),
-      ...env,
-    },
+    env: { ...registry.env[name], ...env },
   });
   cleanup.push(() => program.stop());
   return program;

@@ -2,8 +2,10 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { cpuSecondsOf } from '../harness/cpu.js';
 import { proofPath } from '../harness/public-api.js';
+import { interleaved } from '../harness/scenario.js';
 import { sumOf } from '../harness/statistics.js';
 import { runLookups, writePaths, type LookupLoad, type LookupOrder } from '../harness/wrk.js';
+import type { LookupSample } from './samples.js';
 
 export interface Target {
   name: string;
@@ -14,8 +16,8 @@ export interface Target {
   order?: LookupOrder;
   /** Throws if the last load got unintended responses, such as cache misses instead of hits. */
   verify?: () => Promise<void>;
-  /** Whether every response must be a 404; if false, no response may be a 404. */
-  isAbsent: boolean;
+  /** The exact answers. If they have the status 404, so must every response of the load; otherwise none may. */
+  sample?: LookupSample;
 }
 
 export interface Round {
@@ -38,8 +40,7 @@ export interface LoadPlan {
 const WARM_UP_S = 1;
 
 /**
- * Loads the targets one at a time, round after round, so that other activity of the machine affects
- * all of them.
+ * Loads the targets one at a time.
  *
  * @returns rounds by target
  * @throws Error when a request fails or has an unexpected status
@@ -47,27 +48,27 @@ const WARM_UP_S = 1;
 export async function loadInterleaved(
   targets: readonly Target[],
   plan: LoadPlan,
-): Promise<Map<string, Round[]>> {
-  const rounds = new Map<string, Round[]>(targets.map(({ name }) => [name, []]));
+): Promise<Round[][]> {
   for (const target of targets) await loadOnce(target, { ...plan, seconds: WARM_UP_S }, 0);
-  for (let i = 1; i <= plan.rounds; i += 1) {
-    for (const target of targets) {
-      rounds.get(target.name)?.push(await loadOnce(target, plan, i));
+  return interleaved(
+    plan.rounds,
+    targets.map((target) => async (round) => {
+      const loaded = await loadOnce(target, plan, round + 1);
       await sleep(50);
-    }
-  }
-  return rounds;
+      return loaded;
+    }),
+  );
 }
 
 async function loadOnce(
-  { name, url, pids, pathsFile, order, verify, isAbsent }: Target,
+  { name, url, pids, pathsFile, order, verify, sample }: Target,
   { seconds, signal }: LoadPlan,
   seed: number,
 ): Promise<Round> {
   const before = sumOf(pids, cpuSecondsOf);
   const result = await runLookups({ url, pathsFile, seconds, seed, order, signal });
   const used = sumOf(pids, cpuSecondsOf) - before;
-  requireAnswered(name, result, isAbsent);
+  requireAnswered(name, result, sample?.status === 404);
   await verify?.();
   return {
     rate: result.requests / result.seconds,

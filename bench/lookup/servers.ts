@@ -19,10 +19,9 @@ export const SERVER_CORE = 0;
 /** The public API as operators run it, in one process. */
 export async function startPublicApi(
   registry: BenchRegistry,
-  recentLookupLimit: number,
   cleanup: Cleanup,
 ): Promise<{ url: string; pid: number }> {
-  const server = startProgram('facade', registry, { recentLookupLimit }, cleanup);
+  const server = startProgram('facade', registry, cleanup);
   const url = await urlOf(server);
   await pin(server.pid, SERVER_CORE);
   await untilReady(url);
@@ -30,13 +29,9 @@ export async function startPublicApi(
 }
 
 /** Runs verifier and publisher, which keep the snapshot valid, on the core of the load. */
-export async function keepPublished(
-  registry: BenchRegistry,
-  recentLookupLimit: number,
-  cleanup: Cleanup,
-): Promise<void> {
+export async function keepPublished(registry: BenchRegistry, cleanup: Cleanup): Promise<void> {
   for (const name of ['verifier', 'publisher'] as const) {
-    const program = startProgram(name, registry, { recentLookupLimit }, cleanup);
+    const program = startProgram(name, registry, cleanup);
     await program.ready;
     await pin(program.pid, LOAD_CORE);
   }

@@ -28,7 +28,7 @@ const FULL = {
 async function run(context: RunContext): Promise<Result[]> {
   const { dir, redis, signal, quick, cleanup } = context;
   const plan = quick ? QUICK : FULL;
-  const registry = await openBenchRegistry(dir, cleanup);
+  const registry = await openBenchRegistry(dir, cleanup, { MAX_QUEUED_ADMISSIONS });
   const { owner } = registry;
   const baselineLoop = async (): Promise<Baseline> => {
     await createBaselineTable(owner);
@@ -42,8 +42,7 @@ async function run(context: RunContext): Promise<Result[]> {
   };
   const before = await baselineLoop();
   const run = await withCleanup(async (inner) => {
-    const options = { redis, engineEnv: { MAX_QUEUED_ADMISSIONS } };
-    const stack = await startPrograms(registry, options, inner);
+    const stack = await startPrograms(registry, { redis }, inner);
     return runBatches(stack, { ...plan.batches, signal });
   });
   print(`      batches: ${rateOf(run).toFixed(0)} proofs/s`);

@@ -2,10 +2,10 @@ import { activatePolicy } from '#sql/admissions/policies';
 import type { Counter } from '#protocol/policy-input';
 import type { Db } from '#sql/db/transaction';
 import { rateOf, requireCorrect, runBatches, type BatchRun } from '../harness/batch-load.js';
-import { withCleanup } from '../harness/cleanup.js';
 import { openBenchRegistry, storePolicyVariant } from '../harness/registry.js';
 import {
   comparedRounds,
+  interleaved,
   resultOf,
   type Result,
   type RunContext,
@@ -37,41 +37,34 @@ const FULL = {
   checkEveryMs: 1_000,
 };
 
+const VARIANTS = [
+  { counter: 'one hot budget counter', scope: { per: 'tenant', window: 'day' }, agents: undefined },
+  {
+    counter: 'a budget counter for each run',
+    scope: { per: 'run', window: 'run' },
+    agents: 'in runs',
+  },
+] as const;
+
 async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<Result[]> {
   const { rounds, ...plan } = quick ? QUICK : FULL;
-  const registry = await openBenchRegistry(dir, cleanup);
+  const settings = { MAX_QUEUED_ADMISSIONS: '200000' };
+  const registry = await openBenchRegistry(dir, cleanup, settings);
   const none = await storePolicyVariant(registry.owner, {});
-  const variants = [
-    { counter: 'one hot budget counter', scope: { per: 'tenant', window: 'day' }, agents: {} },
-    {
-      counter: 'a budget counter for each run',
-      scope: { per: 'run', window: 'run' },
-      agents: { agents: 'in runs' },
-    },
-  ] as const;
-  return withCleanup(async (inner) => {
-    const engineEnv = { MAX_QUEUED_ADMISSIONS: '200000' };
-    const stack = await startPrograms(registry, { redis, engineEnv }, inner);
-    const compared = [];
-    for (const { counter, scope, agents } of variants) {
-      const digest = await storeCounting(registry.owner, scope);
-      const load = async (set: Buffer): Promise<BatchRun> => {
-        await activatePolicy(registry.owner, set);
-        const run = await runBatches(stack, { ...plan, ...agents, signal });
+  const stack = await startPrograms(registry, { redis }, cleanup);
+  const loads: (() => Promise<BatchRun>)[] = [];
+  for (const { scope, agents } of VARIANTS) {
+    for (const digest of [none, await storeCounting(registry.owner, scope)]) {
+      loads.push(async () => {
+        await activatePolicy(registry.owner, digest);
+        const run = await runBatches(stack, { ...plan, agents, signal });
         requireCorrect(run);
         return run;
-      };
-      compared.push({ counter, load, digest, plain: [] as BatchRun[], counted: [] as BatchRun[] });
+      });
     }
-    // Interleaved, because the rate of the machine changes while the scenario runs.
-    for (let i = 0; i < rounds; i += 1) {
-      for (const { load, digest, plain, counted } of compared) {
-        plain.push(await load(none));
-        counted.push(await load(digest));
-      }
-    }
-    return compared.map(({ counter, plain, counted }) => budgetResult(counter, plain, counted));
-  });
+  }
+  const runs = await interleaved(rounds, loads);
+  return VARIANTS.map(({ counter }, at) => budgetResult(counter, runs[2 * at]!, runs[2 * at + 1]!));
 }
 
 /** Stores the shipped set with a counter of actions in this scope; returns the digest of the set. */

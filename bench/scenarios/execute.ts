@@ -5,6 +5,7 @@ import type { Watched } from '../harness/cpu.js';
 import { executeAtRate } from '../harness/engine-api.js';
 import { startStack } from '../harness/stack.js';
 import {
+  interleaved,
   resultOf,
   UnexpectedAnswers,
   type Result,
@@ -39,11 +40,10 @@ async function measure(context: RunContext) {
   const loadEngine = loader(stack.engineUrl, stack.watched);
   await loadEngine(plan.warmUpSeconds);
   await loadEcho(Math.min(plan.warmUpSeconds, 2));
-  const [engine, echo]: [ExecuteLoadResult[], ExecuteLoadResult[]] = [[], []];
-  for (let i = 0; i < plan.rounds; i += 1) {
-    echo.push(await loadEcho(plan.seconds));
-    engine.push(await loadEngine(plan.seconds));
-  }
+  const [echo = [], engine = []] = await interleaved(
+    plan.rounds,
+    [loadEcho, loadEngine].map((load) => () => load(plan.seconds)),
+  );
   const unexpected = new UnexpectedAnswers();
   const sent: Admission[] = [];
   const { receipts: count, seconds } = plan;

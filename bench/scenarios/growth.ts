@@ -8,6 +8,7 @@ import { proofPath, readiness } from '../harness/public-api.js';
 import { randomProofIds, type BenchRegistry } from '../harness/registry.js';
 import {
   comparedWithFirst,
+  interleaved,
   type Result,
   type Scenario,
   type RunContext,
@@ -41,13 +42,21 @@ async function run(context: RunContext): Promise<Result[]> {
     const options = { proofs, recentLookupLimit, signal };
     registries.push(await openFilledRegistry(home, options, cleanup));
   }
-  const sizes: number[] = [];
-  for (const registry of registries) sizes.push(await admittedIn(registry));
-  const lookupPlan = { ...plan.lookups, signal };
-  const lookups = await lookupCosts(registries, dir, recentLookupLimit, lookupPlan);
-  const appends = await appendCosts(registries, plan.appends, signal);
-  return growthResults(
-    sizes.map((proofs, i) => ({ proofs, append: appends[i] ?? [], lookup: lookups[i] ?? [] })),
+  const sizes: string[] = [];
+  for (const registry of registries) sizes.push(whole(await admittedIn(registry)));
+  const plans = { ...plan.lookups, signal };
+  const lookup = await lookupCosts(registries, dir, recentLookupLimit, plans);
+  const append = await appendCosts(registries, plan.appends, signal);
+  // Compares each size with the smallest, which is the first, round by round.
+  return Object.entries({ append, lookup }).flatMap(([figure, costs]) =>
+    comparedWithFirst(
+      sizes.map((size, at) => ({
+        name: `growth: ${figure} cost at ${size}`,
+        costs: costs[at]!,
+        note: 'filled in batches over HTTP',
+      })),
+      { unit: 'µs of CPU', what: `the cost at ${sizes[0]!}`, digits: 0 },
+    ),
   );
 }
 
@@ -65,15 +74,15 @@ async function lookupCosts(
     const targets: Target[] = [];
     for (const [i, registry] of registries.entries()) {
       // Keeps publishing, because lookups need a snapshot that is not expired.
-      await keepPublished(registry, recentLookupLimit, cleanup);
-      const { url, pid } = await startPublicApi(registry, recentLookupLimit, cleanup);
+      await keepPublished(registry, cleanup);
+      const { url, pid } = await startPublicApi(registry, cleanup);
       const { tree_size: to } = await readiness(url);
       const ids = await randomProofIds(registry)(Math.max(0, to - recentLookupLimit), to, IDS);
       const pathsFile = await writePaths(join(dir, `${String(i)}.paths`), ids.map(proofPath));
-      targets.push({ name: String(i), url, pids: [pid], pathsFile, isAbsent: false });
+      targets.push({ name: String(i), url, pids: [pid], pathsFile });
     }
     const rounds = await loadInterleaved(targets, plan);
-    return targets.map(({ name }) => (rounds.get(name) ?? []).map(({ cpuMicros }) => cpuMicros));
+    return rounds.map((ofTarget) => ofTarget.map(({ cpuMicros }) => cpuMicros));
   });
 }
 
@@ -87,42 +96,17 @@ async function appendCosts(
   signal: AbortSignal,
 ): Promise<number[][]> {
   return withCleanup(async (cleanup) => {
-    const all: { append: () => Promise<number>; costs: number[] }[] = [];
+    const loads: (() => Promise<number>)[] = [];
     for (const registry of registries) {
       const { pids, append } = await startAppender(registry, signal, cleanup);
       await append(WARM_UP_ROUNDS * proofs);
       const cpuSeconds = (): number => sumOf([...pids, registry.postgresPid], cpuSecondsOf);
-      const measure = async (): Promise<number> => {
+      loads.push(async () => {
         const before = cpuSeconds();
         await append(proofs);
         return ((cpuSeconds() - before) * 1e6) / proofs;
-      };
-      all.push({ append: measure, costs: [] });
+      });
     }
-    for (let i = 0; i < rounds; i += 1) {
-      for (const { append, costs } of all) costs.push(await append());
-    }
-    return all.map(({ costs }) => costs);
+    return interleaved(rounds, loads);
   });
-}
-
-/** CPU microseconds of each round, in a registry of `proofs` proofs. */
-interface GrowthPoint {
-  proofs: number;
-  append: readonly number[];
-  lookup: readonly number[];
-}
-
-/** Compares each size with the smallest, round by round. @param points smallest first */
-function growthResults(points: readonly GrowthPoint[]): Result[] {
-  return (['append', 'lookup'] as const).flatMap((figure) =>
-    comparedWithFirst(
-      points.map((point) => ({
-        name: `growth: ${figure} cost at ${whole(point.proofs)}`,
-        costs: point[figure],
-        note: 'filled in batches over HTTP',
-      })),
-      { unit: 'µs of CPU', what: `the cost at ${whole(points[0]!.proofs)}`, digits: 0 },
-    ),
-  );
 }

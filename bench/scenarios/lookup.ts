@@ -34,8 +34,8 @@ async function run(context: RunContext): Promise<Result[]> {
   const { quick, dir, signal, cleanup } = context;
   const { recentLookupLimit } = sizesOf(context);
   const registry = await openSharedRegistry(context);
-  await keepPublished(registry, recentLookupLimit, cleanup);
-  const publicApi = await startPublicApi(registry, recentLookupLimit, cleanup);
+  await keepPublished(registry, cleanup);
+  const publicApi = await startPublicApi(registry, cleanup);
   const sampling = { dir, recentLookupLimit, count: quick ? SAMPLE.quick : SAMPLE.full };
   const samples = await takeSamples(randomProofIds(registry), publicApi.url, sampling);
   const { recent, older, absent, staticRoot } = samples;
@@ -43,33 +43,34 @@ async function run(context: RunContext): Promise<Result[]> {
   cleanup.push(() => nginx.close());
   await pin(nginx.pid, SERVER_CORE);
 
-  const compared = {
-    hit: { server: publicApi, sample: recent },
-    nginx: { server: nginx, sample: recent },
-    miss: { server: publicApi, sample: absent },
-    older: { server: publicApi, sample: older },
+  const compared = (name: string, { url, pid }: Server, sample: LookupSample): Target => {
+    return { name, url, pids: [pid], pathsFile: sample.pathsFile, sample };
   };
-  const targets: Target[] = Object.entries(compared).map(([name, { server, sample }]) => ({
-    name,
-    url: server.url,
-    pids: [server.pid],
-    pathsFile: sample.pathsFile,
-    isAbsent: sample.status === 404,
-  }));
-  targets.push(await constantTarget(recent, cleanup));
   const evidence = await evidenceTarget(publicApi, recent, dir);
-  targets.push(evidence.target);
-  const [cache, ...cached] = await cacheTargets(publicApi, recent, context);
-  targets.push(cache, ...cached);
-  const checked = { ...compared, cache: { server: cache, sample: recent } };
+  const targets = [
+    compared('hit', publicApi, recent),
+    compared('nginx', nginx, recent),
+    compared('miss', publicApi, absent),
+    compared('older', publicApi, older),
+    await constantTarget(recent, cleanup),
+    evidence.target,
+    ...(await cacheTargets(publicApi, recent, context)),
+  ];
   const plan = { rounds: quick ? 1 : 6, seconds: quick ? 1 : 4, signal };
-  const rounds = await withEqualAnswers(checked, () => loadInterleaved(targets, plan));
+  const rounds = await withEqualAnswers(targets, () => loadInterleaved(targets, plan));
   const { proofs } = await databaseSize(registry.owner);
   return lookupResults(
-    Object.fromEntries(rounds) as unknown as LookupRounds,
+    Object.fromEntries(
+      targets.map(({ name }, at) => [name, rounds[at]]),
+    ) as unknown as LookupRounds,
     `${whole(proofs)} proofs, ${whole(recentLookupLimit)} recent, ${String(recent.bodies.size)} ids, ${String(CONNECTIONS)} connections`,
     evidence.bytes,
   );
+}
+
+interface Server {
+  url: string;
+  pid: number;
 }
 
 /** A server of Node that answers every request with the first body of the sample. */
@@ -81,12 +82,12 @@ async function constantTarget(
   const task: PeerTask = { constant: String(body) };
   const { url, pid } = await startServer({ module: 'bench/harness/peer-process', task }, cleanup);
   await pin(pid, SERVER_CORE);
-  return { name: 'constant', url, pids: [pid], pathsFile, isAbsent: false };
+  return { name: 'constant', url, pids: [pid], pathsFile };
 }
 
 /** Lookups of the evidence of the proofs in `bodies`. Evidence changes with each snapshot, so its bytes are not compared. */
 async function evidenceTarget(
-  { url, pid }: { url: string; pid: number },
+  { url, pid }: Server,
   { bodies }: LookupSample,
   dir: string,
 ): Promise<{ target: Target; bytes: number }> {
@@ -94,7 +95,7 @@ async function evidenceTarget(
   const pathsFile = await writePaths(join(dir, 'evidence.paths'), paths);
   const response = await fetch(url + paths[0]!);
   const bytes = (await response.arrayBuffer()).byteLength;
-  return { target: { name: 'evidence', url, pids: [pid], pathsFile, isAbsent: false }, bytes };
+  return { target: { name: 'evidence', url, pids: [pid], pathsFile }, bytes };
 }
 
 /** Few paths, so that each response is looked up thousands of times in the second until it expires. */
@@ -106,15 +107,15 @@ const STORE_SECONDS = 15;
 
 /** The shipped cache and the public API server behind it, on the same core. */
 async function cacheTargets(
-  publicApi: { url: string; pid: number },
-  { bodies, pathsFile }: LookupSample,
+  publicApi: Server,
+  sample: LookupSample,
   { dir, signal, cleanup }: RunContext,
-): Promise<[Target, ...Target[]]> {
+): Promise<Target[]> {
   const cache = await startShippedCache(join(dir, 'cache'), publicApi.url);
   cleanup.push(() => cache.close());
   await pin(cache.pid, SERVER_CORE);
   const { url } = cache;
-  const paths = [...bodies.keys()];
+  const paths = [...sample.bodies.keys()];
   const hot = await writePaths(join(dir, 'hot.paths'), paths.slice(0, HOT_PATHS));
   // A query string changes the cache key, and the public API ignores it.
   const keys = Array.from(
@@ -124,13 +125,14 @@ async function cacheTargets(
   const expired = await writePaths(join(dir, 'expired.paths'), keys);
   const storing = { url, pathsFile: expired, seconds: STORE_SECONDS, seed: 0, signal };
   await runLookups({ ...storing, order: 'cyclic' });
-  const shared = { url, pids: [cache.pid, publicApi.pid], isAbsent: false };
+  const shared = { url, pids: [cache.pid, publicApi.pid] };
   await cache.clearLog();
   return [
     {
       ...shared,
       name: 'cold',
-      pathsFile,
+      pathsFile: sample.pathsFile,
+      sample,
       order: 'unique',
       verify: () => cache.requireStatus('MISS'),
     },

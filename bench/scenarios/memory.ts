@@ -1,6 +1,6 @@
 import { requireCorrect, runBatches } from '../harness/batch-load.js';
 import { peakMemoryOf } from '../harness/cpu.js';
-import { openSharedRegistry, sizesOf } from '../harness/fill.js';
+import { openSharedRegistry } from '../harness/fill.js';
 import { readiness } from '../harness/public-api.js';
 import { randomProofIds } from '../harness/registry.js';
 import { resultOf, type Scenario } from '../harness/scenario.js';
@@ -21,9 +21,8 @@ export const memory: Scenario = {
   run: async (context) => {
     const { quick, dir, redis, signal, cleanup } = context;
     const { lookupSeconds, ...load } = quick ? QUICK : FULL;
-    const { recentLookupLimit } = sizesOf(context);
     const registry = await openSharedRegistry(context);
-    const stack = await startPrograms(registry, { recentLookupLimit, redis }, cleanup);
+    const stack = await startPrograms(registry, { redis }, cleanup);
     const options = { ...load, warmUpSeconds: 0, checkEveryMs: 1_000, signal };
     const batches = await runBatches(stack, options);
     requireCorrect(batches);

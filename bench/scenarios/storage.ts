@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { withCleanup } from '../harness/cleanup.js';
-import { openSharedRegistry, sizesOf, startAppender } from '../harness/fill.js';
+import { openSharedRegistry, startAppender } from '../harness/fill.js';
 import { startProgram } from '../harness/stack.js';
 import { databaseSize, proofsAmong, type BenchRegistry } from '../harness/registry.js';
 import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
@@ -16,12 +16,11 @@ const TRICKLE = { perSecond: 5, each: 8, cycles: 40 };
 
 async function run(context: RunContext): Promise<Result[]> {
   const { quick, signal, cleanup } = context;
-  const sizes = sizesOf(context);
   const registry = await openSharedRegistry(context);
   const { bytes, proofs } = await databaseSize(registry.owner);
-  startProgram('verifier', registry, sizes, cleanup);
+  startProgram('verifier', registry, cleanup);
   const publish = (each: number, cycles: number): Promise<Publishing> =>
-    measurePublishing(registry, { ...sizes, cycles, each, signal });
+    measurePublishing(registry, { cycles, each, signal });
   const steady = await publish(quick ? 500 : 1_000, quick ? 2 : 16);
   const trickle = await publish(TRICKLE.each, TRICKLE.cycles);
   return [
@@ -54,12 +53,11 @@ interface Publishing {
 
 async function measurePublishing(
   registry: BenchRegistry,
-  options: { recentLookupLimit: number; cycles: number; each: number; signal: AbortSignal },
+  { cycles, each, signal }: { cycles: number; each: number; signal: AbortSignal },
 ): Promise<Publishing> {
-  const { recentLookupLimit, cycles, each, signal } = options;
   return withCleanup(async (cleanup) => {
     const { append } = await startAppender(registry, signal, cleanup);
-    const publisher = startProgram('publisher', registry, { recentLookupLimit }, cleanup);
+    const publisher = startProgram('publisher', registry, cleanup);
     await publisher.ready;
     const publish = async (): Promise<{ written: number; live: number }> => {
       await append(each);

@@ -2,6 +2,7 @@ import { runPaced, type PacedRun } from '../harness/paced-load.js';
 import { createTenants } from '../harness/registry.js';
 import {
   comparedWithFirst,
+  interleaved,
   UnexpectedAnswers,
   type Result,
   type RunContext,
@@ -20,11 +21,6 @@ const FULL = { rounds: 4, warmUpSeconds: 2, seconds: 10 };
 /** A discarded first round: every tenant sends requests, and the hot code gets compiled. */
 const FIRST = { warmUpSeconds: 0, seconds: 10 };
 
-export interface TenantsPoint {
-  tenants: number;
-  rounds: PacedRun[];
-}
-
 async function run({ dir, redis, quick, signal, cleanup }: RunContext) {
   const { rounds, ...times } = quick ? QUICK : FULL;
   const stack = await startStack(dir, { redis }, cleanup);
@@ -33,34 +29,34 @@ async function run({ dir, redis, quick, signal, cleanup }: RunContext) {
   const unexpected = new UnexpectedAnswers();
   const load = { watched: stack.watched, perSecond: PER_SECOND, unexpected, signal };
   await runPaced(stack.engineUrl, { ...load, ...FIRST, credentials: all });
-  const points = STEPS.map((count): TenantsPoint => ({ tenants: count, rounds: [] }));
-  for (let i = 0; i < rounds; i += 1) {
-    for (const point of points) {
-      const credentials = all.slice(0, point.tenants);
-      point.rounds.push(await runPaced(stack.engineUrl, { ...load, ...times, credentials }));
-    }
-  }
-  return tenantsResults(points, unexpected);
+  const runs = await interleaved(
+    rounds,
+    STEPS.map((count) => () => {
+      const credentials = all.slice(0, count);
+      return runPaced(stack.engineUrl, { ...load, ...times, credentials });
+    }),
+  );
+  return tenantsResults(runs, unexpected);
 }
 
 /**
  * Compares the cost of each number of tenants with the cost of one tenant, within each round.
  *
- * @param points the first is for one tenant
+ * @param points the runs of each of {@link STEPS}
  */
-function tenantsResults(points: readonly TenantsPoint[], unexpected: UnexpectedAnswers): Result[] {
+function tenantsResults(points: readonly PacedRun[][], unexpected: UnexpectedAnswers): Result[] {
   const results = comparedWithFirst(
-    points.map(({ tenants, rounds }) => {
-      const ms = rounds.flatMap((round) => round.ms);
+    points.map((runs, at) => {
+      const ms = runs.flatMap((run) => run.ms);
       return {
-        name: `growth: single execute, tenants: ${whole(tenants)}`,
-        costs: rounds.map(({ cpu }) => cpu.total / 1000),
+        name: `growth: single execute, tenants: ${whole(STEPS[at]!)}`,
+        costs: runs.map(({ cpu }) => cpu.total / 1000),
         note: `at ${String(PER_SECOND)}/s; p50 ${percentile(ms, 50).toFixed(1)} ms, p99 ${percentile(ms, 99).toFixed(1)} ms`,
       };
     }),
     { unit: 'ms of CPU', what: 'executions of one tenant', digits: 2 },
   );
-  const answered = points.flatMap(({ rounds }) => rounds.flatMap(({ ms }) => ms)).length;
+  const answered = points.flat().flatMap(({ ms }) => ms).length;
   return [
     ...results,
     unexpected.result(

@@ -41,12 +41,9 @@ export async function checkAdmissions(
   }
   const { count, oldest } = await waitingLongerThan(sql, waitMs);
   if (count > 0) {
+    const where = `svc.intake_pending and svc.chunk_pending, ${count} admissions`;
     const expected = `no pending admission older than ${waitMs} ms, the oldest is from ${oldest?.toISOString() ?? ''}`;
-    findings.add(
-      'admissions_wait',
-      `svc.intake_pending and svc.chunk_pending, ${count} admissions`,
-      expected,
-    );
+    findings.add('admissions_wait', where, expected);
   }
 }
 

@@ -65,7 +65,6 @@ export class BudgetChains {
     const at = { acceptedAt, run, tenantNo: tenantNo ?? 0 };
     const applied = counterRefs(counters, input, at);
     if (applied.length === 0 && budgets === null) return;
-    const { add } = this.ctx.findings;
     const where = `svc.log_entry proof_id=${filedUnder ?? ''} leaf_index=${leafIndex}`;
     const befores = applied.flatMap(({ name, window }) => {
       const recorded = budgets?.[name];
@@ -76,11 +75,8 @@ export class BudgetChains {
       applied.length !== Object.keys(budgets ?? {}).length ||
       canonicalize(expected) !== canonicalize(budgets ?? {})
     ) {
-      add(
-        'budget_differs',
-        where,
-        `the counter values ${canonicalize(expected)} that the proof's policy set gives`,
-      );
+      const values = canonicalize(expected);
+      this.report(where, `the counter values ${values} that the proof's policy set gives`);
     }
     for (const { name, ref } of applied) {
       const budget = budgets?.[name];
@@ -88,11 +84,8 @@ export class BudgetChains {
       const id = counterId(ref);
       const value = this.values.get(id) ?? 0;
       if (!this.agrees(tenantNo, budget.before, value)) {
-        add(
-          'budget_differs',
-          where,
-          `${name}: ${value} before the action (from the log), found ${budget.before}`,
-        );
+        const found = `found ${budget.before}`;
+        this.report(where, `${name}: ${value} before the action (from the log), ${found}`);
       }
       if (effect === 'ADMIT') this.values.set(id, budget.after);
     }
@@ -100,7 +93,7 @@ export class BudgetChains {
 
   /** Compares the rows of svc.counter whose last change came from a leaf below `size`. */
   async finish(): Promise<void> {
-    const { findings, size, sql } = this.ctx;
+    const { size, sql } = this.ctx;
     const missing = new Set(this.values.keys());
     for (let after: CounterRef | undefined = FIRST_COUNTER; after !== undefined;) {
       const rows = await counterRows(sql, after);
@@ -109,14 +102,17 @@ export class BudgetChains {
         missing.delete(id);
         const expected = this.values.get(id) ?? 0;
         if (leafIndex >= size || this.agrees(ref.tenantNo, value, expected)) continue;
-        const found = `${name}: ${expected} (from the log), found ${value}`;
-        findings.add('budget_differs', rowOf(id), found);
+        this.report(rowOf(id), `${name}: ${expected} (from the log), found ${value}`);
       }
       after = rows.at(-1);
     }
     for (const id of missing) {
-      findings.add('budget_differs', rowOf(id), `a row with value ${this.values.get(id) ?? 0}`);
+      this.report(rowOf(id), `a row with value ${this.values.get(id) ?? 0}`);
     }
+  }
+
+  private report(where: string, expected: string): void {
+    this.ctx.findings.add('budget_differs', where, expected);
   }
 
   private agrees(tenantNo: number, found: number, expected: number): boolean {

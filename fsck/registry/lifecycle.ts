@@ -67,11 +67,8 @@ function checkToken(
   } else if (expiredAt === null && dueAt?.getTime() !== expiresAt?.getTime()) {
     add('share_end_differs', where, 'a row of svc.share_due with the time expires_at');
   } else if (expiredAt === null && end <= verifierCheckedAt) {
-    add(
-      'share_end_differs',
-      where,
-      'a row of svc.share_expiry, because an expiry scan after expires_at has finished',
-    );
+    const scan = 'an expiry scan after expires_at has finished';
+    add('share_end_differs', where, `a row of svc.share_expiry, because ${scan}`);
   }
   const expected = 1 + (token.isRevoked ? 1 : 0) + (expiredAt === null ? 0 : 1);
   if (token.changes !== expected) {

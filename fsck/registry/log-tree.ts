@@ -110,7 +110,7 @@ export class LogTree {
     const full = this.tree.append(hash ?? new Uint8Array(32));
     if (this.isBroken) return;
     for (const tile of full) await this.checkTile(tile);
-    this.reported.verified ||= verdicts.reportRootMismatch(this.tree, findings.add);
+    this.reported.verified ||= verdicts.reportRootMismatch(this.tree);
     this.checkRoots(signed.get(this.tree.size));
   }
 

@@ -17,13 +17,7 @@ import { signedRoot, LogTree, type Anchor, type LogTreeState } from './log-tree.
 import { BudgetChains, type BudgetChainsState } from './budgets.js';
 import type { RegistryContext } from './context.js';
 import { VerdictEntries, type VerdictEntriesState } from './verdict-entries.js';
-import {
-  checkStatusException,
-  checkStrayExpiries,
-  checkVerdict,
-  ChunkVerdicts,
-  reportKeysMismatch,
-} from './verdicts.js';
+import { ChunkVerdicts } from './verdicts.js';
 
 export interface WalkState {
   log: LogTreeState;
@@ -86,7 +80,7 @@ export class RegistryWalk {
     const from = this.log.size;
     const chunk = await readChunk(this.ctx.sql, from, to);
     const leaves = new Map(chunk.leaves.map((leaf) => [leaf.leafIndex, leaf]));
-    const verdicts = new ChunkVerdicts(chunk);
+    const verdicts = new ChunkVerdicts(chunk, findings.add);
     this.checkCoverage(verdicts, to);
     const signed = this.signedRoots(chunk);
     const results = new Map<number, LeafCheckResult>();
@@ -105,11 +99,10 @@ export class RegistryWalk {
         this.compareVerdicts(placed, found, verdicts, chunk);
         await this.log.append(placed.inTree, signed, verdicts);
         await this.verdictEntries.checkAt(leafIndex + 1, () => this.log.root());
-        if (!this.state.isKeyHistoryBroken)
-          reportKeysMismatch(verdicts, leafIndex + 1, keys, findings.add);
+        if (!this.state.isKeyHistoryBroken) verdicts.checkKeys(leafIndex + 1, keys);
       }
     }
-    checkStrayExpiries(chunk, results, findings.add);
+    verdicts.checkStrayExpiries(results);
     return results;
   }
 
@@ -119,16 +112,14 @@ export class RegistryWalk {
     verdicts: ChunkVerdicts,
     chunk: Chunk,
   ): void {
-    const { findings, keys } = this.ctx;
-    const voidedAt = keys.states.voidedAt(found.decision?.keyId ?? '', leafIndex) ?? -1;
+    const voidedAt = this.ctx.keys.states.voidedAt(found.decision?.keyId ?? '', leafIndex) ?? -1;
     const isAwaited =
       leafIndex < chunk.urgentUntil || (found.isVoided && voidedAt >= chunk.verified);
     const erasure = { isErased: leaf?.isErased === true, isDue: leaf?.isErasureDue === true };
-    const onLeaf = verdicts.on(leafIndex);
-    checkVerdict({ ...found, ...erasure, isAwaited }, onLeaf, chunk, findings.add);
+    verdicts.checkLeaf({ ...found, ...erasure, isAwaited });
     // The tenant of a damaged proof is unknown.
     if (leaf !== undefined && isRight && (found.decision !== null || leaf.isErased))
-      checkStatusException(leaf, onLeaf, findings.add);
+      verdicts.checkException(leaf);
   }
 
   /** Checks the partial tiles, and reports the findings that depend on the whole key history. */

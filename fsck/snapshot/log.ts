@@ -22,104 +22,92 @@ export interface SignedHead {
 /**
  * Reads the whole log like a C2SP client: every bundle and tile must match the leaves, and their
  * roots must be the signed roots of location and checkpoint.
- *
- * @returns whether every entry could be read
  */
-export async function checkPublicLog(
-  ctx: SnapshotContext,
-  heads: readonly SignedHead[],
-  step: (leaves: number) => void,
-): Promise<boolean> {
-  const size = Math.max(...heads.map((head) => head.size));
-  const tree = new GrowingTree();
-  const reader = new PublicTiles(ctx, size);
-  let isSigned = true;
-  let isWhole = true;
-  for (let start = 0; start < size; start += TILE_WIDTH) {
-    const leaves = await leavesOf(ctx, reader, tree, heads, start, size);
-    isWhole &&= leaves.isWhole;
-    if (leaves.hashes === null) {
-      ctx.findings.unchecked(`the public log from leaf ${start} on: its bundle and tile are lost`);
-      return false;
-    }
-    for (const hash of leaves.hashes) {
-      for (const tile of tree.append(hash)) await reader.check(tile);
-      const signed = heads.filter(({ size }) => size === tree.size);
-      for (const head of signed.filter(({ root }) => !equalBytes(root, tree.root()))) {
-        isSigned = false;
-        const expected = `root ${toHex(head.root)} of ${head.size} leaves, found ${toHex(tree.root())}`;
-        ctx.findings.add('public_root_differs', head.where, expected);
-      }
-    }
-    step(leaves.hashes.length);
-  }
-  for (const tile of tree.partial()) await reader.check(tile);
-  return isWhole && isSigned;
-}
-
-/**
- * Returns the leaf hashes of one tile, null when bundle and tile are both lost. `isWhole`: every
- * entry could be read.
- */
-async function leavesOf(
-  ctx: SnapshotContext,
-  reader: PublicTiles,
-  tree: GrowingTree,
-  heads: readonly SignedHead[],
-  start: number,
-  size: number,
-): Promise<{ hashes: Uint8Array[] | null; isWhole: boolean }> {
-  const index = start / TILE_WIDTH;
-  const width = tileWidth(0, index, size);
-  const path = entriesPath(index, width);
-  const bundle = await ctx.files.read(path);
-  const entries = (bundle && attempt(() => decodeEntryBundle(bundle))) ?? [];
-  const rows = Array.from({ length: width }, (_, i) => {
-    const entry = entries[i];
-    return entry === undefined ? null : leafHash(nativeSha256, entry);
-  });
-  const resolved = resolveTile({
-    index,
-    rows,
-    stored: await reader.tile(0, index),
-    above: await reader.above(index),
-    tree,
-    signed: new Map(heads.map(({ size, root }) => [size, root])),
-    isSound: () => false,
-  });
-  if (bundle === null) {
-    ctx.findings.add('bundle_missing', path, `an entry bundle of ${width} entries`);
-  } else if (resolved.wrongRows.size > 0 || entries.length !== width) {
-    const first = Math.min(...resolved.wrongRows, entries.length);
-    const expected = `entries that are the leaves of the log; entry ${start + first} differs from its leaf`;
-    ctx.findings.add('bundle_altered', path, expected);
-  }
-  const isWhole = resolved.wrongRows.size === 0 && entries.length === width;
-  return { hashes: resolved.hashes, isWhole };
-}
-
-class PublicTiles {
+export class PublicLog {
+  private readonly size: number;
+  private readonly tree = new GrowingTree();
   private upper: { index: number; hashes: Uint8Array | null } | null = null;
 
   constructor(
     private readonly ctx: SnapshotContext,
-    private readonly size: number,
-  ) {}
+    private readonly heads: readonly SignedHead[],
+  ) {
+    this.size = Math.max(...heads.map((head) => head.size));
+  }
 
-  tile(level: number, index: number): Promise<Uint8Array | null> {
+  /** Returns whether every entry could be read. */
+  async check(step: (leaves: number) => void): Promise<boolean> {
+    const { findings } = this.ctx;
+    let isRight = true;
+    for (let start = 0; start < this.size; start += TILE_WIDTH) {
+      const { hashes, isWhole } = await this.leavesFrom(start);
+      isRight &&= isWhole;
+      if (hashes === null) {
+        findings.unchecked(`the public log from leaf ${start} on: its bundle and tile are lost`);
+        return false;
+      }
+      for (const hash of hashes) {
+        for (const tile of this.tree.append(hash)) await this.checkTile(tile);
+        for (const head of this.heads.filter(({ size }) => size === this.tree.size)) {
+          const root = this.tree.root();
+          if (equalBytes(head.root, root)) continue;
+          isRight = false;
+          const expected = `root ${toHex(head.root)} of ${head.size} leaves, found ${toHex(root)}`;
+          findings.add('public_root_differs', head.where, expected);
+        }
+      }
+      step(hashes.length);
+    }
+    for (const tile of this.tree.partial()) await this.checkTile(tile);
+    return isRight;
+  }
+
+  /**
+   * The leaf hashes of one tile; null when bundle and tile are both lost. `isWhole`: every entry could
+   * be read.
+   */
+  private async leavesFrom(start: number) {
+    const { files, findings } = this.ctx;
+    const index = start / TILE_WIDTH;
+    const width = tileWidth(0, index, this.size);
+    const path = entriesPath(index, width);
+    const bundle = await files.read(path);
+    const entries = (bundle && attempt(() => decodeEntryBundle(bundle))) ?? [];
+    const { hashes, wrongRows } = resolveTile({
+      index,
+      rows: Array.from({ length: width }, (_, i) => {
+        const entry = entries[i];
+        return entry === undefined ? null : leafHash(nativeSha256, entry);
+      }),
+      stored: await this.tile(0, index),
+      above: width < TILE_WIDTH ? null : await this.above(index),
+      tree: this.tree,
+      signed: new Map(this.heads.map(({ size, root }) => [size, root])),
+      isSound: () => false,
+    });
+    const isWhole = wrongRows.size === 0 && entries.length === width;
+    if (bundle === null) {
+      findings.add('bundle_missing', path, `an entry bundle of ${width} entries`);
+    } else if (!isWhole) {
+      const first = Math.min(...wrongRows, entries.length);
+      const expected = `entries that are the leaves of the log; entry ${start + first} differs from its leaf`;
+      findings.add('bundle_altered', path, expected);
+    }
+    return { hashes, isWhole };
+  }
+
+  private tile(level: number, index: number): Promise<Uint8Array | null> {
     return this.ctx.files.read(tilePath(level, index, tileWidth(level, index, this.size)));
   }
 
-  /** The tile above a full leaf tile; null for a partial leaf tile. */
-  async above(index: number): Promise<Uint8Array | null> {
-    if (tileWidth(0, index, this.size) < TILE_WIDTH) return null;
-    const above = Math.floor(index / TILE_WIDTH);
-    if (this.upper?.index !== above)
-      this.upper = { index: above, hashes: await this.tile(1, above) };
+  /** The tile above a full leaf tile. */
+  private async above(leafTile: number): Promise<Uint8Array | null> {
+    const index = Math.floor(leafTile / TILE_WIDTH);
+    if (this.upper?.index !== index) this.upper = { index, hashes: await this.tile(1, index) };
     return this.upper.hashes;
   }
 
-  async check({ level, index, hashes }: Tile): Promise<void> {
+  private async checkTile({ level, index, hashes }: Tile): Promise<void> {
     const path = tilePath(level, index, hashes.length / 32);
     const stored = await this.ctx.files.read(path);
     if (stored === null) {

@@ -23,7 +23,6 @@ import {
   words,
   type AddCommand,
   type Admin,
-  type Outcome,
 } from './command.js';
 
 export function addApiKeyCommands(add: AddCommand): void {
@@ -56,7 +55,7 @@ export function addApiKeyCommands(add: AddCommand): void {
     async ({ act }, key: string, lifetime: string) => {
       const [keyId, end] = [keyIdFrom(key), seconds(lifetime)];
       const expiresAt = await act((tx) => expireApiKey(tx, keyId, end));
-      return { document: { key_id: keyId, expires_at: expiresAt } };
+      return { key_id: keyId, expires_at: expiresAt };
     },
   );
   add(
@@ -66,7 +65,7 @@ export function addApiKeyCommands(add: AddCommand): void {
     async ({ act }, key: string) => {
       const keyId = keyIdFrom(key);
       await act((tx) => revokeApiKey(tx, keyId));
-      return { document: { key_id: keyId, revoked: true } };
+      return { key_id: keyId, revoked: true };
     },
   );
   add(
@@ -75,9 +74,7 @@ export function addApiKeyCommands(add: AddCommand): void {
     'acme',
     async ({ database }, tenantId: string) => {
       const keys = await listApiKeys(await database(), tenantId);
-      return {
-        document: keys.map(({ reviewRef: review, ...key }) => snakeCase({ ...key, review })),
-      };
+      return keys.map(({ reviewRef: review, ...key }) => snakeCase({ ...key, review }));
     },
   );
 }
@@ -86,7 +83,7 @@ async function issue(
   { act }: Admin,
   tenantId: string,
   options: { review: string; scopes: string; expiresIn: string } & RestrictionOptions,
-): Promise<Outcome> {
+) {
   const reviewRef = words(options.review, 'the review reference');
   const listed = options.scopes.split(',').map((scope) => oneOf(scope.trim(), SCOPES));
   const scopes = [...new Set(listed)];
@@ -103,7 +100,7 @@ async function issue(
     insertApiKey(tx, { keyId, tenantId, secretHash, scopes, restriction, reviewRef, lifetime }),
   );
   const issued = { tenantId, scopes, restriction, review: reviewRef, expiresAt };
-  return { document: { api_key: text, key_id: keyId, ...snakeCase(issued) } };
+  return { api_key: text, key_id: keyId, ...snakeCase(issued) };
 }
 
 interface RestrictionOptions {
@@ -128,11 +125,7 @@ function restrictionFrom(options: RestrictionOptions): KeyRestriction | null {
   throw new UsageError(`the restriction is invalid: ${issue?.path.join('.')}: ${issue?.message}`);
 }
 
-async function rotate(
-  { act }: Admin,
-  oldKey: string,
-  options: { overlap: string },
-): Promise<Outcome> {
+async function rotate({ act }: Admin, oldKey: string, options: { overlap: string }) {
   const oldKeyId = keyIdFrom(oldKey);
   const overlap = seconds(options.overlap);
   const { keyId, secretHash, text } = newApiKey();
@@ -142,7 +135,7 @@ async function rotate(
   const { tenantId, scopes, restriction, reviewRef: review } = rotated;
   const issued = { tenantId, scopes, restriction, review, expiresAt: rotated.newExpiresAt };
   const replaced = { replaces: oldKeyId, replaced_until: rotated.oldExpiresAt };
-  return { document: { api_key: text, key_id: keyId, ...snakeCase(issued), ...replaced } };
+  return { api_key: text, key_id: keyId, ...snakeCase(issued), ...replaced };
 }
 
 /** Returns the id of a key. Accepts the whole key as well, for reports of leaked keys. */

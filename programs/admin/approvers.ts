@@ -46,12 +46,10 @@ export function addApproverCommands(add: AddCommand): void {
       }
       const { leafIndex, registrationHash } = await act((tx) => addApprover(tx, registration));
       return {
-        document: {
-          registration_hash: registrationHash,
-          approver: registration.approver,
-          change: 'activate',
-          leaf_index: leafIndex,
-        },
+        registration_hash: registrationHash,
+        approver: registration.approver,
+        change: 'activate',
+        leaf_index: leafIndex,
       };
     },
   );
@@ -63,22 +61,19 @@ export function addApproverCommands(add: AddCommand): void {
       if (!HASH_PATTERN.test(hash)) throw new UsageError('a registration hash is a SHA-256 in hex');
       requireConfirmed(confirm, hash);
       const { leafIndex } = await act((tx) => retireApprover(tx, hash));
-      return { document: { registration_hash: hash, change: 'retire', leaf_index: leafIndex } };
+      return { registration_hash: hash, change: 'retire', leaf_index: leafIndex };
     },
   ).requiredOption(...confirmOption('registration_hash'));
   add(
     'approver list <tenant_id>',
     'List the approvers of a tenant, and whether their approvals count',
     'acme',
-    async ({ database }, tenantId: string) => ({
-      document: (await listApprovers(await database(), tenantId)).map(
-        ({ registrationHash, registration, state, createdBy }) => ({
-          registration_hash: registrationHash,
-          approver: registration.approver,
-          state,
-          created_by: createdBy,
-        }),
-      ),
-    }),
+    async ({ database }, tenantId: string) =>
+      (await listApprovers(await database(), tenantId)).map(({ registration, ...row }) => ({
+        registration_hash: row.registrationHash,
+        approver: registration.approver,
+        state: row.state,
+        created_by: row.createdBy,
+      })),
   );
 }

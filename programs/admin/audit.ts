@@ -1,5 +1,5 @@
 import { listAudit, type AuditRecord } from '#sql/tenants/audit';
-import { snakeCase, wholeNumber, type AddCommand, table } from './command.js';
+import { Outcome, snakeCase, wholeNumber, type AddCommand, table } from './command.js';
 
 export function addAuditCommands(add: AddCommand): void {
   add(
@@ -8,18 +8,14 @@ export function addAuditCommands(add: AddCommand): void {
     '--limit 20',
     async ({ database }, { limit }: { limit: string }) => {
       const records = await listAudit(await database(), wholeNumber(limit, 1, 100_000));
-      return {
-        document: records.map(snakeCase),
-        text: table(
-          records.map((record) => ({
-            at: record.at,
-            actor: record.actor,
-            act: record.act,
-            object: `${record.operation.toLowerCase()} ${record.object}`,
-            what: changed(record),
-          })),
-        ),
-      };
+      const rows = records.map((record) => ({
+        at: record.at,
+        actor: record.actor,
+        act: record.act,
+        object: `${record.operation.toLowerCase()} ${record.object}`,
+        what: changed(record),
+      }));
+      return new Outcome(records.map(snakeCase), { text: table(rows) });
     },
   ).option('--limit <n>', 'number of newest records', '50');
 }

@@ -27,15 +27,20 @@ export interface Admin {
   say: (text: string) => void;
 }
 
-export interface Outcome {
-  /** The result, which `--json` prints. */
-  document: unknown;
-  /** Printed on a terminal instead of a table, when the document would not make a readable table. */
-  text?: string;
-  /** The command completed with a negative result: exit code 1. */
-  failed?: boolean;
-  /** The database could not be reached: exit code 2. */
-  unreachable?: boolean;
+/** A result with a text of its own for terminals, or with an exit code other than 0. */
+export class Outcome {
+  constructor(
+    /** The result, which `--json` prints. */
+    readonly document: object,
+    readonly more: {
+      /** Printed on a terminal instead of a table, when the document would not make a readable table. */
+      text?: string;
+      /** The command completed with a negative result: exit code 1. */
+      failed?: boolean;
+      /** The database could not be reached: exit code 2. */
+      unreachable?: boolean;
+    },
+  ) {}
 }
 
 /**
@@ -43,13 +48,13 @@ export interface Outcome {
  *
  * @param usage words and arguments of the command, such as `key issue <tenant_id>`
  * @param example arguments that follow the words
- * @param run gets the arguments, then the options
+ * @param run gets the arguments, then the options; returns the document to print, or an {@link Outcome}
  */
 export type AddCommand = (
   usage: string,
   help: string,
   example: string,
-  run: (admin: Admin, ...given: never[]) => Promise<Outcome>,
+  run: (admin: Admin, ...given: never[]) => Promise<object>,
 ) => Command;
 
 /** The option of irreversible commands whose value {@link requireConfirmed} checks. */

@@ -19,14 +19,12 @@ export function addFixtureCommands(add: AddCommand): void {
       const content = await readCanonical(file);
       const fixtureHash = nativeSha256(content);
       const stored = await act((tx) => putFixture(tx, { fixtureRef, fixtureHash, content }));
-      return { document: { fixture_ref: fixtureRef, fixture_hash: toHex(fixtureHash), stored } };
+      return { fixture_ref: fixtureRef, fixture_hash: toHex(fixtureHash), stored };
     },
   );
   add('fixture list', 'List the stored fixtures', '', async ({ database }) => {
     const fixtures = await listFixtures(await database());
-    return {
-      document: fixtures.map((one) => snakeCase({ ...one, fixtureHash: toHex(one.fixtureHash) })),
-    };
+    return fixtures.map((one) => snakeCase({ ...one, fixtureHash: toHex(one.fixtureHash) }));
   });
 }
 

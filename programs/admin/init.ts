@@ -25,6 +25,7 @@ interface InitOptions {
 }
 
 const ADDRESS = String.raw`[A-Za-z0-9.-]+:\d{1,5}`;
+const DATABASE = new RegExp(`^postgres://${ADDRESS}(,${ADDRESS})*/[a-z][a-z0-9_]{0,62}$`);
 
 export function addInitCommand(add: AddCommand): void {
   add(
@@ -39,7 +40,7 @@ export function addInitCommand(add: AddCommand): void {
         only === 'files'
           ? `init ${folder} --only database`
           : 'start the programs, then create a tenant: docs/production.md';
-      return { document: { ...(created && { created }), ...database, next } };
+      return { ...(created && { created }), ...database, next };
     },
   )
     .option('--log-origin <name>', 'permanent name of the log, in your own domain')
@@ -60,33 +61,22 @@ export function addInitCommand(add: AddCommand): void {
 
 async function createFiles(
   folder: string,
-  { logOrigin, database, queue }: InitOptions,
+  { logOrigin = '', database, queue }: InitOptions,
 ): Promise<string[]> {
-  if (
-    logOrigin === undefined ||
-    !/^[^\s+]{1,200}$/.test(logOrigin) ||
-    /^svc\.local/.test(logOrigin)
-  )
+  if (!/^[^\s+]{1,200}$/.test(logOrigin) || /^svc\.local/.test(logOrigin))
     throw new UsageError(
       'give the log a name under your own domain, such as --log-origin log.example.org/2026',
     );
-  if (
-    database !== undefined &&
-    !(
-      new RegExp(`^${ADDRESS}(,${ADDRESS})*/[a-z][a-z0-9_]{0,62}$`).test(database) &&
-      isPostgresUrl(`postgres://${database}`)
-    )
-  )
+  const given = `postgres://${database ?? 'postgres:5432/svc'}`;
+  if (!DATABASE.test(given) || !isPostgresUrl(given))
     throw new UsageError('--database must be host:port/name, or host:port,host:port/name');
   if (!new RegExp(`^${ADDRESS}$`).test(queue) || !URL.canParse(`redis://${queue}`))
     throw new UsageError('--queue must be host:port');
   const file = join(folder, 'owner-database-url');
   const own = existsSync(file) ? await urlIn(file) : '';
   // A replaced URL keeps the hosts and the sslmode of the installation. A URL of a Unix socket has no host.
-  const databaseUrl =
-    database === undefined && isPostgresUrl(withLogin(own, 'svc', ''))
-      ? own
-      : `postgres://${database ?? 'postgres:5432/svc'}`;
+  const isKept = database === undefined && isPostgresUrl(withLogin(own, 'svc', ''));
+  const databaseUrl = isKept ? own : given;
   return makeSecretFiles(folder, { logOrigin, databaseUrl, queue });
 }
 

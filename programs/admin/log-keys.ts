@@ -3,7 +3,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { appendLogKeyChange, logKeysIn } from '#sql/lifecycle/log-keys';
 import { pinsOf } from '../pins.js';
 import { pinning } from '../trust.js';
-import { confirmOption, requireConfirmed, type AddCommand } from './command.js';
+import { confirmOption, Outcome, requireConfirmed, type AddCommand } from './command.js';
 
 const EXAMPLE = 'log.example.org/2026+0a1b2c3d+AR…';
 
@@ -17,7 +17,7 @@ export function addLogKeyCommands(add: AddCommand): void {
     async ({ act }, vkey: string) => {
       const key = vkeyOf(vkey);
       const { leafIndex } = await act((tx) => appendLogKeyChange(tx, key, 'activate'));
-      return { document: { vkey, change: 'activate', leaf_index: leafIndex } };
+      return { vkey, change: 'activate', leaf_index: leafIndex };
     },
   );
   add(
@@ -28,20 +28,19 @@ export function addLogKeyCommands(add: AddCommand): void {
       requireConfirmed(confirm, vkey);
       const key = vkeyOf(vkey);
       const { leafIndex, fromSize } = await act((tx) => appendLogKeyChange(tx, key, 'retire'));
-      return { document: { vkey, change: 'retire', leaf_index: leafIndex, from_size: fromSize } };
+      return { vkey, change: 'retire', leaf_index: leafIndex, from_size: fromSize };
     },
   ).requiredOption(...confirmOption('vkey'));
   add(
     'log-key list',
     'List the keys that sign checkpoints, with the size up to which checkpoints of a retired key count',
     '',
-    async ({ database }) => ({
-      document: (await logKeysIn(await database())).map(({ name, publicKey, maxSize = null }) => ({
+    async ({ database }) =>
+      (await logKeysIn(await database())).map(({ name, publicKey, maxSize = null }) => ({
         vkey: formatVkey(nativeSha256, name, publicKey),
         state: maxSize === null ? 'active' : 'retired',
         from_size: maxSize,
       })),
-    }),
   );
   add(
     'pins',
@@ -49,7 +48,7 @@ export function addLogKeyCommands(add: AddCommand): void {
     '> pins.json',
     async ({ database }) => {
       const document = await pinsOf(await database());
-      return { document, text: `${JSON.stringify(document, null, 2)}\n` };
+      return new Outcome(document, { text: `${JSON.stringify(document, null, 2)}\n` });
     },
   );
 }

@@ -15,7 +15,7 @@ import {
   words,
   type AddCommand,
   type Admin,
-  type Outcome,
+  Outcome,
 } from './command.js';
 import { commonLeaves, entriesFrom, type PublishedLog, withPublishedLog } from './published-log.js';
 
@@ -32,7 +32,7 @@ export function addLogCommands(add: AddCommand): void {
     async ({ database }, place: string, { vkey }: { vkey: string }) => {
       const sql = await database();
       const found = await withPublishedLog(place, vkey, (log) => compare(sql, log));
-      return { document: found, failed: found.lost.length > 0 };
+      return new Outcome(found, { failed: found.lost.length > 0 });
     },
   ).requiredOption(...VKEY);
   add(
@@ -56,7 +56,7 @@ export function addLogCommands(add: AddCommand): void {
       requireConfirmed(options.confirm, origin);
       const reason = words(options.reason, 'the reason', 512);
       const signed = await act((tx) => endLog(tx, origin, reason));
-      return { document: { origin, ended: true, last_checkpoint_known: signed } };
+      return { origin, ended: true, last_checkpoint_known: signed };
     },
   )
     .requiredOption('--reason <words>', 'what was lost, and when; recorded in the audit')
@@ -101,7 +101,7 @@ async function adopt(
   { act, actor, database, say }: Admin,
   { origin, tree }: PublishedLog,
   { confirm, reason }: AdoptOptions,
-): Promise<Outcome> {
+) {
   requireConfirmed(confirm, origin);
   const order = { actor, reasonRef: words(reason, 'the reason', 128) };
   const sql = await database();
@@ -113,7 +113,7 @@ async function adopt(
     published += entries.length;
   }
   const document = { origin, from: size, adopted: published, proofs: 0 };
-  if (published === 0) return { document };
+  if (published === 0) return document;
   say(`${published} published leaves are verified; appending them\n`);
   const proofs = await act(async (tx) => {
     await holdKeys(tx);
@@ -127,7 +127,7 @@ async function adopt(
     return eraseAdopted(tx, size, order);
   });
   // COMMIT POINT: now the log extends the published log again. Until now, nothing was changed.
-  return { document: { ...document, proofs } };
+  return { ...document, proofs };
 }
 
 /** Requires that the stored log, with `size` leaves, or the published log is a prefix of the other log. */

@@ -28,7 +28,7 @@ import {
   words,
   type AddCommand,
   type Admin,
-  type Outcome,
+  Outcome,
   plainLines,
   readable,
 } from './command.js';
@@ -93,7 +93,7 @@ interface CommonOptions {
   json?: true;
 }
 
-type Work = (admin: Admin) => Promise<Outcome>;
+type Work = (admin: Admin) => Promise<object>;
 type Execute = (name: string, options: CommonOptions, work: Work) => Promise<void>;
 
 const POOL = { application: 'svc-admin', max: 1 };
@@ -185,7 +185,7 @@ async function execute(
   const database: Admin['database'] = (more) =>
     more === undefined ? (pool ??= open()) : (pool = open(more));
   try {
-    const { document, text, failed, unreachable } = await work({
+    const result = await work({
       actor,
       database,
       statusConfig: () => statusConfig(env),
@@ -195,12 +195,13 @@ async function execute(
       },
       say: terminal.err,
     });
+    const { document, more } = result instanceof Outcome ? result : new Outcome(result, {});
     const isForPerson = terminal.isTerminal === true && options.json === undefined;
     terminal.out(
-      isForPerson ? plainLines(text ?? readable(document)) : `${safeJson(document, 2)}\n`,
+      isForPerson ? plainLines(more.text ?? readable(document)) : `${safeJson(document, 2)}\n`,
     );
-    if (unreachable === true) return 2;
-    return failed === true ? 1 : 0;
+    if (more.unreachable === true) return 2;
+    return more.failed === true ? 1 : 0;
   } finally {
     await pool?.then(
       (sql) => sql.end({ timeout: 5 }),

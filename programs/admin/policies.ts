@@ -46,7 +46,7 @@ import {
   UsageError,
   type AddCommand,
   type Admin,
-  type Outcome,
+  Outcome,
   table,
   reading,
 } from './command.js';
@@ -59,11 +59,8 @@ export function addPolicyCommands(add: AddCommand): void {
     async (_admin, folder: string) => {
       const problems = await checkPolicyTexts(await folderTexts(folder));
       const failed = problems.some(({ severity }) => severity === 'error');
-      return {
-        document: { valid: !failed, problems },
-        text: `${[...problems.map(problemLine), failed ? 'not valid' : 'valid'].join('\n')}\n`,
-        failed,
-      };
+      const lines = [...problems.map(problemLine), failed ? 'not valid' : 'valid'];
+      return new Outcome({ valid: !failed, problems }, { text: `${lines.join('\n')}\n`, failed });
     },
   );
   add(
@@ -73,9 +70,7 @@ export function addPolicyCommands(add: AddCommand): void {
     async ({ act }, folder: string) => {
       const set = await setFromFolder(folder);
       const stored = await act((tx) => storePolicySet(tx, set));
-      return {
-        document: { digest: digestOf(set), policies: Object.keys(set.files.policies), stored },
-      };
+      return { digest: digestOf(set), policies: Object.keys(set.files.policies), stored };
     },
   );
   add(
@@ -119,12 +114,9 @@ export function addPolicyCommands(add: AddCommand): void {
     '5d41…c592',
     async (admin, digest: string) => {
       const set = await storedSet(admin, digest);
-      return {
-        document: { digest, manifest: JSON.parse(set.manifest) as unknown, ...set.files },
-        text: [...textsOf(set)]
-          .map(([name, text]) => `=== ${name}\n${text.trimEnd()}\n`)
-          .join('\n'),
-      };
+      const texts = [...textsOf(set)].map(([name, text]) => `=== ${name}\n${text.trimEnd()}\n`);
+      const document = { digest, manifest: JSON.parse(set.manifest) as unknown, ...set.files };
+      return new Outcome(document, { text: texts.join('\n') });
     },
   );
   add(
@@ -159,11 +151,9 @@ async function testPolicy(
     decided: decided.effect + reasonsText(decided.reasons),
   }));
   const coverage = Object.entries(covered).map(([id, cases]) => ({ rule: policyFile(id), cases }));
-  return {
-    document: { digest: digestOf(set), cases: results.length, failures, covered, results },
-    text: `${table(rows)}\n${table(coverage)}\n${results.length} cases, ${failures} failed\n`,
-    failed: failures > 0,
-  };
+  const document = { digest: digestOf(set), cases: results.length, failures, covered, results };
+  const text = `${table(rows)}\n${table(coverage)}\n${results.length} cases, ${failures} failed\n`;
+  return new Outcome(document, { text, failed: failures > 0 });
 }
 
 async function runCases(set: StoredPolicySet, file: string): Promise<CaseResult[]> {
@@ -186,7 +176,7 @@ async function activate(
   admin: Admin,
   digest: string,
   options: { from?: string; cases: string },
-): Promise<Outcome> {
+): Promise<object> {
   const from = options.from === undefined ? null : activationTime(options.from);
   const set = await storedSet(admin, digest);
   // Admissions accepted under a set that this version cannot run would all be deferred.
@@ -196,14 +186,12 @@ async function activate(
   if (reason !== null) throw new OperatorError(`the set cannot be activated: ${reason}`);
   const { activeFrom, unfit } = await admin.act((tx) => activateWithOverlays(tx, set, from));
   const document = { digest, active_from: activeFrom, unfit_overlays: unfit };
-  if (unfit.length === 0) return { document };
+  if (unfit.length === 0) return document;
   const rows = unfit.map(({ tenant_id, rules }) => ({ tenant_id, rules: rules.join(', ') }));
-  return {
-    document,
-    text:
-      `active from ${activeFrom.toISOString()}. Rules of these overlays are not valid under the set, so every ` +
-      `action of these tenants will be denied until they activate corrected overlays:\n${table(rows)}\n`,
-  };
+  const text =
+    `active from ${activeFrom.toISOString()}. Rules of these overlays are not valid under the set, so every ` +
+    `action of these tenants will be denied until they activate corrected overlays:\n${table(rows)}\n`;
+  return new Outcome(document, { text });
 }
 
 async function listPolicies({ database }: Admin): Promise<Outcome> {
@@ -223,10 +211,8 @@ async function listPolicies({ database }: Admin): Promise<Outcome> {
       stored_at: set.createdAt,
     });
   }
-  return {
-    document: rows,
-    text: table(rows.map((row) => ({ ...row, cannot_run: row.cannot_run ? 'CANNOT RUN' : '' }))),
-  };
+  const shown = rows.map((row) => ({ ...row, cannot_run: row.cannot_run ? 'CANNOT RUN' : '' }));
+  return new Outcome(rows, { text: table(shown) });
 }
 
 function stateOf(activations: PolicyActivation[]): string {
@@ -313,10 +299,9 @@ function policyDiff(before: StoredPolicySet, after: StoredPolicySet): Outcome {
     ...removed.map((file) => `removed ${file}\n${marked('-', a.get(file))}`),
     ...changed.map(({ file, diff }) => `changed ${file}\n${diff}`),
   ];
-  return {
-    document: { before: digestOf(before), after: digestOf(after), added, removed, changed },
-    text: sections.length === 0 ? 'the texts are identical\n' : `${sections.join('\n\n')}\n`,
-  };
+  const document = { before: digestOf(before), after: digestOf(after), added, removed, changed };
+  const text = sections.length === 0 ? 'the texts are identical' : sections.join('\n\n');
+  return new Outcome(document, { text: `${text}\n` });
 }
 
 /** Line diff by longest common subsequence: `-` for removed lines, `+` for added ones. */

@@ -14,7 +14,7 @@ import {
   words,
   type AddCommand,
   type Admin,
-  type Outcome,
+  Outcome,
 } from './command.js';
 
 const EXAMPLE_ID = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
@@ -55,7 +55,7 @@ async function revoke(
   proofId: string,
   kind: string,
   options: { reason: string },
-): Promise<Outcome> {
+) {
   requireProofId(proofId);
   const artifactKind = oneOf(kind, ARTIFACT_KINDS);
   const reason = words(options.reason, 'the reason', 512);
@@ -63,7 +63,7 @@ async function revoke(
   const leafIndex = await act((tx) =>
     appendRevocation(tx, nativeSha256, { proofId, artifactKind, reason, actor, salt }),
   );
-  return { document: { proof_id: proofId, artifact_kind: artifactKind, leaf_index: leafIndex } };
+  return { proof_id: proofId, artifact_kind: artifactKind, leaf_index: leafIndex };
 }
 
 interface ErasureOptions {
@@ -71,22 +71,20 @@ interface ErasureOptions {
   confirm?: string;
 }
 
-async function erase(admin: Admin, proofId: string, options: ErasureOptions): Promise<Outcome> {
+async function erase(admin: Admin, proofId: string, options: ErasureOptions) {
   const order = erasureOrder(admin, proofId, options);
   requireProofId(proofId);
   return admin.act(async (tx) => {
     const erased = await eraseAdmission(tx, proofId, order);
     const record = await erasureOf(tx, proofId);
     return {
-      document: {
-        proof_id: proofId,
-        erased: erased.some(({ isNew }) => isNew),
-        // Includes other admissions whose payload contains the same request.
-        erased_proofs: erased.map((one) => one.proofId),
-        erased_at: record?.erasedAt,
-        actor: record?.actor,
-        reason_ref: record?.reasonRef,
-      },
+      proof_id: proofId,
+      erased: erased.some(({ isNew }) => isNew),
+      // Includes other admissions whose payload contains the same request.
+      erased_proofs: erased.map((one) => one.proofId),
+      erased_at: record?.erasedAt,
+      actor: record?.actor,
+      reason_ref: record?.reasonRef,
     };
   });
 }
@@ -96,11 +94,7 @@ const GROUP = 500;
 /** Limit of the proofs in `unsettled_proofs`. */
 const LISTED = 100;
 
-async function eraseTenant(
-  admin: Admin,
-  tenantId: string,
-  options: ErasureOptions,
-): Promise<Outcome> {
+async function eraseTenant(admin: Admin, tenantId: string, options: ErasureOptions) {
   const order = erasureOrder(admin, tenantId, options);
   const sql = await admin.database();
   const tenantNo = await tenantNumber(sql, tenantId);
@@ -118,16 +112,9 @@ async function eraseTenant(
     place = await admin.act((tx) => eraseKeysAfter(tx, tenantNo, after));
   }
   for (const id of await admin.act((tx) => eraseTenantTraces(tx, tenantNo))) unsettled.add(id);
+  const listed = { unsettled: unsettled.size, unsettled_proofs: [...unsettled].slice(0, LISTED) };
   // Undecided admissions need a second run, so the exit code reports them.
-  return {
-    document: {
-      tenant_id: tenantId,
-      erased,
-      unsettled: unsettled.size,
-      unsettled_proofs: [...unsettled].slice(0, LISTED),
-    },
-    failed: unsettled.size > 0,
-  };
+  return new Outcome({ tenant_id: tenantId, erased, ...listed }, { failed: unsettled.size > 0 });
 }
 
 function erasureOrder(

@@ -4,12 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { formatVkey, parseVkey } from '#protocol/note';
 import { KEYS_SCHEMA } from '#protocol/snapshot/keys';
-import {
-  createSigningKey,
-  loadSigningKey,
-  nativeSha256,
-  type SigningKey,
-} from '#runtime/crypto/node';
+import { createSigningKey, loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { withLogin } from '#runtime/postgres/hosts';
 import { createPrivateFile, writePublicFile } from '#runtime/process/files';
 import { OperatorError } from '#runtime/process/operator-error';
@@ -34,9 +29,18 @@ export async function makeSecretFiles(
   await requireLog(directory, logOrigin);
   const made: string[] = [];
 
-  /** Gives a file to the program `owner`. `shared` can read it through the file's group. */
-  const own = (name: string, owner: Owner, shared?: Owner): void => {
+  /** Creates a missing file, and gives it to the program `owner`. `shared` can read it through the file's group. */
+  const create = (
+    name: string,
+    make: (file: string) => unknown,
+    owner: Owner,
+    shared?: Owner,
+  ): string => {
     const file = join(directory, name);
+    if (!existsSync(file)) {
+      make(file);
+      made.push(name);
+    }
     const mode = shared === undefined ? 0o400 : 0o440;
     const [uid, gid] = [USERS[owner], USERS[shared ?? owner]];
     const now = statSync(file);
@@ -45,24 +49,10 @@ export async function makeSecretFiles(
     if (process.getuid?.() === 0 && (now.uid !== uid || now.gid !== gid)) {
       chownSync(file, uid, gid);
     }
+    return file;
   };
-  const secret = (name: string, content: () => string, owner: Owner, shared?: Owner): void => {
-    const file = join(directory, name);
-    if (!existsSync(file)) {
-      createPrivateFile(file, `${content()}\n`);
-      made.push(name);
-    }
-    own(name, owner, shared);
-  };
-  const signingKey = (name: string, owner: Owner): SigningKey => {
-    const file = join(directory, name);
-    if (!existsSync(file)) {
-      createSigningKey(file);
-      made.push(name);
-    }
-    own(name, owner);
-    return loadSigningKey(file);
-  };
+  const secret = (name: string, content: () => string, owner: Owner, shared?: Owner): string =>
+    create(name, (file) => createPrivateFile(file, `${content()}\n`), owner, shared);
   const publish = (name: string, content: string): void => {
     writePublicFile(join(directory, name), `${content.trim()}\n`);
   };
@@ -83,27 +73,21 @@ export async function makeSecretFiles(
     secret(`${program}-database-url`, url, program, 'migrate');
   }
 
-  secret('redis-url', () => `redis://:${password()}@${queue}`, 'engine', 'worker');
-  const queueUrl = new URL((await readFile(join(directory, 'redis-url'), 'utf8')).trim());
+  const redis = secret('redis-url', () => `redis://:${password()}@${queue}`, 'engine', 'worker');
+  const queueUrl = new URL((await readFile(redis, 'utf8')).trim());
   secret('board-redis-url', () => queueUrl.href, 'board');
   secret('board-key', password, 'board');
   // The server's configuration includes this file, so that no password is on a command line.
   secret('valkey.conf', () => `requirepass ${queueUrl.password}`, 'valkey');
   secret('grafana-password', password, 'grafana');
 
-  for (const [key, owner] of [
-    ['aep', 'worker'],
-    ['verifier', 'verifier'],
-  ] as const) {
-    signingKey(`${key}-key.pem`, owner);
-    const pem = await readFile(join(directory, `${key}-key.pem`), 'utf8');
-    publish(
-      `${key}-public-key.pem`,
-      createPublicKey(pem).export({ format: 'pem', type: 'spki' }).toString(),
-    );
+  for (const [key, owner] of Object.entries({ aep: 'worker', verifier: 'verifier' } as const)) {
+    const file = create(`${key}-key.pem`, createSigningKey, owner);
+    const publicKey = createPublicKey(await readFile(file, 'utf8'));
+    publish(`${key}-public-key.pem`, publicKey.export({ format: 'pem', type: 'spki' }).toString());
   }
-  signingKey('witness-key.pem', 'witness');
-  const log = signingKey('log-key.pem', 'publisher');
+  create('witness-key.pem', createSigningKey, 'witness');
+  const log = loadSigningKey(create('log-key.pem', createSigningKey, 'publisher'));
   const vkey = formatVkey(nativeSha256, logOrigin, log.publicKey);
   publish('log.vkey', vkey);
   if (!existsSync(join(directory, 'pins.json'))) {

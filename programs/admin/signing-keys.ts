@@ -3,6 +3,7 @@ import { fromBase64Url, toBase64Url } from '#protocol/bytes';
 import { parseEntry } from '#protocol/entries';
 import { jwkThumbprint } from '#protocol/keys';
 import { formatVkey } from '#protocol/note';
+import type { LogEntry } from '#protocol/schemas/log-entry';
 import { keyIdSchema } from '#protocol/schemas/primitives';
 import type { AepKey } from '#protocol/snapshot/keys';
 import { KeyStates } from '#protocol/state/log-keys';
@@ -23,7 +24,7 @@ import {
   wholeNumber,
   type AddCommand,
   type Admin,
-  type Outcome,
+  Outcome,
 } from './command.js';
 
 const EXAMPLE_FILE = '/etc/svc/aep.pem';
@@ -82,13 +83,13 @@ export function addSigningKeyCommands(add: AddCommand): void {
     'aep-key list',
     'List the AEP keys and roots in the log, with the log positions for which each is valid',
     '',
-    async ({ database }) => ({ document: await listKeys(await database(), AEP_USES) }),
+    async ({ database }) => listKeys(await database(), AEP_USES),
   );
   add(
     'verifier-key list',
     'List the verifier keys in the log, with the log positions for which each is valid',
     '',
-    async ({ database }) => ({ document: await listKeys(await database(), ['verifier']) }),
+    async ({ database }) => listKeys(await database(), ['verifier']),
   );
   add(
     'vkey <key_name> <key.pem>',
@@ -99,7 +100,7 @@ export function addSigningKeyCommands(add: AddCommand): void {
         throw new UsageError('a key name must not contain spaces or plus signs');
       }
       const vkey = formatVkey(nativeSha256, name, await readPublicKey(file));
-      return { document: { vkey }, text: `${vkey}\n` };
+      return new Outcome({ vkey }, { text: `${vkey}\n` });
     },
   );
 }
@@ -114,7 +115,7 @@ async function changeKey(
   change: 'activate' | 'retire' | 'compromise',
   { use, publicKey }: Key,
   { confirm, fromIndex }: { confirm?: string; fromIndex?: number } = {},
-): Promise<Outcome> {
+) {
   const keyId = jwkThumbprint(nativeSha256, publicKey);
   if (change !== 'activate') requireConfirmed(confirm, keyId);
   const leafIndex = await act(async (tx) => {
@@ -132,7 +133,7 @@ async function changeKey(
     }
     return at;
   });
-  return { document: { key_id: keyId, change, leaf_index: leafIndex } };
+  return { key_id: keyId, change, leaf_index: leafIndex };
 }
 
 const AEP_USES: readonly KeyUse[] = ['aep', 'aep_root'];
@@ -144,17 +145,15 @@ const WITHOUT_KEY = {
 
 /** Ids of the keys that are active at the end of the log, including roots, but not the keys under a root. */
 export async function activeKeys(sql: Db, signers: keyof typeof WITHOUT_KEY): Promise<string[]> {
-  const entries = await entriesOf(sql, signers === 'aep' ? AEP_USES : [signers]);
+  const entries = entriesFor(await intactKeys(sql), signers === 'aep' ? AEP_USES : [signers]);
   const ended = entries.flatMap((entry) => (entry.change === 'activate' ? [] : [entry.key_id]));
   return [...new Set(entries.map((entry) => entry.key_id))].filter((id) => !ended.includes(id));
 }
 
-/** The key entries with these uses. Includes only those delegated keys that `keyIds` names. */
-async function entriesOf(sql: Db, uses: readonly KeyUse[], keyIds: readonly string[] = []) {
-  return (await intactKeys(sql, keyIds)).flatMap(({ entry }) =>
+const entriesFor = (keys: readonly { entry: LogEntry }[], uses: readonly KeyUse[]) =>
+  keys.flatMap(({ entry }) =>
     entry.type === 'key' && 'key_id' in entry && uses.includes(entry.use) ? [entry] : [],
   );
-}
 
 async function keysOf(sql: Db, uses: readonly KeyUse[]) {
   const entries = (await keyEntries(sql)).map(({ leafIndex, body }) => {
@@ -162,9 +161,7 @@ async function keysOf(sql: Db, uses: readonly KeyUse[]) {
   });
   const origins = await knownOrigins(sql);
   const states = new KeyStates({ ...nativeCrypto, origins }, entries);
-  const ids = entries.flatMap(({ entry }) =>
-    entry.type === 'key' && 'key_id' in entry && uses.includes(entry.use) ? [entry.key_id] : [],
-  );
+  const ids = entriesFor(entries, uses).map(({ key_id }) => key_id);
   await countProofs(sql, states, ids);
   return [...new Set(ids)].flatMap((id) => states.keyOf(id) ?? []);
 }
@@ -203,9 +200,8 @@ async function knownKey({ database }: Admin, uses: readonly KeyUse[], key: strin
   const isId = keyIdSchema.safeParse(key).success;
   const given = isId ? null : await readPublicKey(key);
   const keyId = given === null ? key : jwkThumbprint(nativeSha256, given);
-  const known = (await entriesOf(await database(), uses, [keyId])).find(
-    ({ key_id }) => key_id === keyId,
-  );
+  const logged = entriesFor(await intactKeys(await database(), [keyId]), uses);
+  const known = logged.find(({ key_id }) => key_id === keyId);
   if (known === undefined) throw new OperatorError(`the log never activated key ${keyId}`);
   return { use: known.use, publicKey: fromBase64Url(known.public_key) };
 }

@@ -10,7 +10,7 @@ import type { StoredPolicySet } from '#sql/admissions/policies';
 import type { Db } from '#sql/db/transaction';
 import { treeSize } from '#sql/log/log';
 import { firstLeafSince } from '#sql/proofs/list';
-import { type Admin, type Outcome, table, UsageError } from './command.js';
+import { type Admin, Outcome, table, UsageError } from './command.js';
 
 const PAGE = 1_000;
 /** The output lists at most this many differences, the newest ones. */
@@ -53,17 +53,16 @@ export async function simulate(
   bar.stop();
   const { admissions, unchanged, denied, approval_required, admitted, reasons, erased } = counts;
   const omitted = denied + approval_required + admitted + reasons - changes.length;
-  return {
-    document: { since: new Date(from), ...counts, changes, changes_omitted: omitted },
-    text:
-      (changes.length === 0 ? '' : `${table(changes)}\n`) +
-      (omitted === 0
-        ? ''
-        : `${omitted} older differences are not listed: --changes <file> writes all\n`) +
-      `${admissions} admissions: ${unchanged} unchanged, ${denied} would be denied, ` +
-      `${approval_required} would require an approval, ` +
-      `${admitted} would be admitted, ${reasons} would have the same effect by other rules; ${erased} were skipped because they are erased\n`,
-  };
+  const document = { since: new Date(from), ...counts, changes, changes_omitted: omitted };
+  const text =
+    (changes.length === 0 ? '' : `${table(changes)}\n`) +
+    (omitted === 0
+      ? ''
+      : `${omitted} older differences are not listed: --changes <file> writes all\n`) +
+    `${admissions} admissions: ${unchanged} unchanged, ${denied} would be denied, ` +
+    `${approval_required} would require an approval, ` +
+    `${admitted} would be admitted, ${reasons} would have the same effect by other rules; ${erased} were skipped because they are erased\n`;
+  return new Outcome(document, { text });
 }
 
 /** The engine of each admission: the set, combined with the overlay that decided the admission, if any. */

@@ -2,7 +2,7 @@ import { isConnectionLost, isStatementTimeout, isUnavailable } from '#sql/db/err
 import { isInRecovery } from '#sql/db/transaction';
 import { recordMaintenance } from '#sql/ops/maintenance';
 import { activeKeys } from './signing-keys.js';
-import { type AddCommand, type Admin, type Outcome, plain, readable } from './command.js';
+import { type AddCommand, type Admin, Outcome, plain, readable } from './command.js';
 import { checkPublicApi, readFacts, type Facts, PROGRAMS, UNKNOWN_SIGNER } from './status/facts.js';
 
 export function addStatusCommand(add: AddCommand): void {
@@ -18,7 +18,7 @@ export function addStatusCommand(add: AddCommand): void {
     '',
     async ({ act }) => {
       await act(recordMaintenance);
-      return { document: { recorded: 'backup' } };
+      return { recorded: 'backup' };
     },
   );
 }
@@ -36,12 +36,10 @@ async function showStatus({ database, statusConfig }: Admin): Promise<Outcome> {
     const isStandby = await isInRecovery(sql);
     const attention = attentionFor(facts, isStandby ? outage : null);
     const reached = attention.length === 0 ? 'well' : 'attention';
-    return {
-      document: { status: isStandby ? 'unreachable' : reached, attention, ...facts },
-      text: screen(facts, attention),
-      failed: attention.length > 0,
-      unreachable: isStandby,
-    };
+    return new Outcome(
+      { status: isStandby ? 'unreachable' : reached, attention, ...facts },
+      { text: screen(facts, attention), failed: attention.length > 0, unreachable: isStandby },
+    );
   } catch (error) {
     if (!isUnavailable(error)) throw error;
     const isSlow = isStatementTimeout(error);
@@ -49,12 +47,10 @@ async function showStatus({ database, statusConfig }: Admin): Promise<Outcome> {
     const todo = isSlow
       ? 'pg_stat_activity and pg_locks show the cause: load, or a session that holds a lock'
       : 'check that PostgreSQL runs, and that DATABASE_URL is right';
-    return {
-      document: { status: isSlow ? 'attention' : 'unreachable', attention: [{ what, do: todo }] },
-      text: `! ${what}\n    ${todo}\n`,
-      failed: isSlow,
-      unreachable: !isSlow,
-    };
+    return new Outcome(
+      { status: isSlow ? 'attention' : 'unreachable', attention: [{ what, do: todo }] },
+      { text: `! ${what}\n    ${todo}\n`, failed: isSlow, unreachable: !isSlow },
+    );
   }
 }
 

@@ -37,7 +37,7 @@ export function addTenantCommands(add: AddCommand): void {
       }
       const environment = oneOf(name, ENVIRONMENTS);
       const created = await act((tx) => createTenant(tx, { tenantId, environment }));
-      return { document: { tenant_id: tenantId, environment, created } };
+      return { tenant_id: tenantId, environment, created };
     },
   );
   for (const [verb, help, allowlisted] of [
@@ -46,7 +46,7 @@ export function addTenantCommands(add: AddCommand): void {
   ] as const) {
     add(`tenant ${verb} <tenant_id>`, help, 'acme', async ({ act }, tenantId: string) => {
       await act((tx) => setAllowlisted(tx, tenantId, allowlisted));
-      return { document: { tenant_id: tenantId, allowlisted } };
+      return { tenant_id: tenantId, allowlisted };
     });
   }
   add(
@@ -61,7 +61,7 @@ export function addTenantCommands(add: AddCommand): void {
         trust: secondsOrNone(trust),
       };
       await act((tx) => setValidity(tx, tenantId, validity));
-      return { document: { tenant_id: tenantId, validity } };
+      return { tenant_id: tenantId, validity };
     },
   );
   add(
@@ -71,7 +71,7 @@ export function addTenantCommands(add: AddCommand): void {
     async ({ act }, tenantId: string, text: string) => {
       const seconds = wholeNumber(text, 1, MAX_APPROVAL_SECONDS);
       await act((tx) => setValidity(tx, tenantId, { approval: seconds }));
-      return { document: { tenant_id: tenantId, approval_seconds: seconds } };
+      return { tenant_id: tenantId, approval_seconds: seconds };
     },
   );
   add(
@@ -81,14 +81,14 @@ export function addTenantCommands(add: AddCommand): void {
     async ({ act }, tenantId: string, limit: string) => {
       const rateLimit = limit === 'none' ? null : wholeNumber(limit, 1, MAX_PER_SECOND);
       await act((tx) => setRateLimit(tx, tenantId, rateLimit));
-      return { document: { tenant_id: tenantId, rate_limit: rateLimit } };
+      return { tenant_id: tenantId, rate_limit: rateLimit };
     },
   );
   add(
     'tenant list',
     'List the tenants, with their settings and numbers of active keys',
     '',
-    async ({ database }) => ({ document: (await listTenants(await database())).map(snakeCase) }),
+    async ({ database }) => (await listTenants(await database())).map(snakeCase),
   );
   for (const [verb, help, open] of [
     ['open', 'Open an environment for admissions', true],
@@ -97,13 +97,10 @@ export function addTenantCommands(add: AddCommand): void {
     add(`lane ${verb} <sandbox|live>`, help, 'sandbox', async ({ act }, name: string) => {
       const environment = oneOf(name, ENVIRONMENTS);
       await act((tx) => setLane(tx, environment, open));
-      return { document: { environment, open } };
+      return { environment, open };
     });
   }
-  add(
-    'lane list',
-    'List the environments, and whether they are open',
-    '',
-    async ({ database }) => ({ document: (await listLanes(await database())).map(snakeCase) }),
+  add('lane list', 'List the environments, and whether they are open', '', async ({ database }) =>
+    (await listLanes(await database())).map(snakeCase),
   );
 }

@@ -114,10 +114,7 @@ interface Answer {
   status: number;
   type: string;
   body: string;
-  headers?: Record<string, string>;
 }
-
-const AGAIN_SOON = { 'Retry-After': '1' };
 
 /**
  * The operations listener serves three paths without authentication, so it must not expose tenant data.
@@ -130,57 +127,40 @@ export function openOpsListener(
   // Concurrent requests share one collection, so that clients cannot multiply its cost.
   const gather = singleFlight(() => withTimeout(source.metrics(), patienceMs));
   const look = singleFlight(() => withTimeout(source.readiness(), patienceMs));
+  const text = (status: number, body: string): Answer => ({ status, type: TEXT_TYPE, body });
 
   async function answer(path: string): Promise<Answer> {
     switch (path) {
       case '/healthz':
         return { status: 200, type: JSON_TYPE, body: '{"status":"ok"}' };
-      case '/readyz':
-        return readyz();
+      case '/readyz': {
+        const { ready, details } = await look().catch(() => ({
+          ready: false,
+          details: { status: 'unavailable', detail: 'readiness check timed out' },
+        }));
+        return { status: ready ? 200 : 503, type: JSON_TYPE, body: JSON.stringify(details) };
+      }
       case '/metrics':
-        return metrics();
+        return gather().then(
+          (body) => ({ status: 200, type: Registry.PROMETHEUS_CONTENT_TYPE, body }),
+          () => text(503, 'Metrics collection failed or timed out.\n'),
+        );
       default:
-        return { status: 404, type: TEXT_TYPE, body: 'Use /healthz, /readyz or /metrics.\n' };
-    }
-  }
-
-  async function readyz(): Promise<Answer> {
-    const { ready, details } = await look().catch(() => ({
-      ready: false,
-      details: { status: 'unavailable', detail: 'readiness check timed out' },
-    }));
-    const body = JSON.stringify(details);
-    if (ready) return { status: 200, type: JSON_TYPE, body };
-    return { status: 503, type: JSON_TYPE, body, headers: AGAIN_SOON };
-  }
-
-  async function metrics(): Promise<Answer> {
-    try {
-      const body = await gather();
-      return { status: 200, type: Registry.PROMETHEUS_CONTENT_TYPE, body };
-    } catch {
-      const body = 'Metrics collection failed or timed out.\n';
-      return { status: 503, type: TEXT_TYPE, body, headers: AGAIN_SOON };
+        return text(404, 'Use /healthz, /readyz or /metrics.\n');
     }
   }
 
   async function respond(req: IncomingMessage, res: ServerResponse): Promise<void> {
     const isRead = req.method === 'GET' || req.method === 'HEAD';
     const path = (req.url ?? '').replace(/\?.*$/s, '');
-    const { status, type, body, headers } = isRead
-      ? await answer(path)
-      : {
-          status: 405,
-          type: TEXT_TYPE,
-          body: 'Use GET or HEAD.\n',
-          headers: { Allow: 'GET, HEAD', Connection: 'close' },
-        };
+    const { status, type, body } = isRead ? await answer(path) : text(405, 'Use GET or HEAD.\n');
     res.writeHead(status, {
       'Content-Type': type,
       'Content-Length': String(Buffer.byteLength(body)),
       'Cache-Control': 'no-store',
       'X-Content-Type-Options': 'nosniff',
-      ...headers,
+      ...(status === 405 && { Allow: 'GET, HEAD', Connection: 'close' }),
+      ...(status === 503 && { 'Retry-After': '1' }),
     });
     res.end(req.method === 'HEAD' ? undefined : body);
   }

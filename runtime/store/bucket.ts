@@ -108,11 +108,8 @@ export abstract class BucketStore implements SnapshotStore {
       const present = await this.read(path);
       if (present !== null) return present;
     }
-    throw this.failed(
-      'write',
-      path,
-      new Error(`the object appeared and disappeared in each of ${ATTEMPTS} attempts`),
-    );
+    const why = `the object appeared and disappeared in each of ${ATTEMPTS} attempts`;
+    throw this.failed('write', path, new Error(why));
   }
 
   async replace(path: string, bytes: Uint8Array, present: Uint8Array | null): Promise<boolean> {
@@ -125,11 +122,8 @@ export abstract class BucketStore implements SnapshotStore {
       // An attempt whose response was lost may have written the object.
       if (sameBytes(found?.bytes ?? null, bytes)) return true;
     }
-    throw this.failed(
-      'write',
-      path,
-      new Error(`the object changed in each of ${ATTEMPTS} attempts`),
-    );
+    const why = `the object changed in each of ${ATTEMPTS} attempts`;
+    throw this.failed('write', path, new Error(why));
   }
 
   /** An object is durable once its write has succeeded. */

@@ -117,16 +117,15 @@ export class GcsStore extends BucketStore {
     sent?: { body: Buffer; type: string },
   ): Promise<Response> {
     for (let attempt = 1; ; attempt++) {
-      const result = await this.attempt(method, url, signal, sent).then(
-        async (response) => {
-          if (response.ok || expected.includes(response.status)) return response;
-          return new GcsError(response.status, await response.text());
-        },
-        (error: unknown) => error as Error,
-      );
-      if (result instanceof Response) return result;
-      const isFinal = result instanceof GcsError && !result.isTransient;
-      if (isFinal || attempt === ATTEMPTS || signal.aborted) throw result;
+      const sending = this.attempt(method, url, signal, sent);
+      const result = await sending.catch((error: unknown) => error as Error);
+      const isAnswer = result instanceof Response;
+      if (isAnswer && (result.ok || expected.includes(result.status))) return result;
+      const isFinal = isAnswer && result.status < 500 && ![408, 429].includes(result.status);
+      const failure = isAnswer
+        ? new GcsError(`${result.status} ${(await result.text()).slice(0, 200)}`)
+        : result;
+      if (isFinal || attempt === ATTEMPTS || signal.aborted) throw failure;
       await sleep(PAUSE_MS * 2 ** (attempt - 1), undefined, { signal });
     }
   }
@@ -181,17 +180,6 @@ const queryOf = (query: Record<string, string>): string =>
 
 class GcsError extends Error {
   override readonly name = 'GcsError';
-
-  constructor(
-    private readonly status: number,
-    body: string,
-  ) {
-    super(`${status} ${body.slice(0, 200)}`);
-  }
-
-  get isTransient(): boolean {
-    return this.status === 408 || this.status === 429 || this.status >= 500;
-  }
 }
 
 /** Google's Application Default Credentials, from a file, the machine or the workload. */

@@ -171,7 +171,7 @@ function decisionFields({ aep, approval }: ProofExport): Field[] {
   const { decision, evidence, policy } = aep;
   const { fixture_ref: ref, fixture_hash: hash } = evidence;
   return [
-    field('Effect', words(`${EFFECT_WORDS[decision.effect]} (${decision.effect})`)),
+    field('Effect', words(`${EFFECTS[decision.effect].stated} (${decision.effect})`)),
     ...reasonFields(decision.reasons, decision.effect === 'DENY'),
     field('Accepted at', exact(aep.accepted_at)),
     field('Policy digest', exact(policy.digest)),
@@ -237,16 +237,13 @@ function chainFields({ aep, entry, proof_id, verdict }: ProofExport): Field[] {
 
 function chainEndOf({ aep }: ProofExport): Pick<Section, 'note'> {
   const { effect } = aep.decision;
-  if (effect !== 'ADMIT') {
-    return {
-      note: `The chain of a ${NOUNS[effect]} ends with its verification: only an admitted action has a passport, certificate and trust.`,
-    };
-  }
-  return isReport(aep.subject)
-    ? {
-        note: 'The chain of an outcome or of the end of a run ends with its verification: only the admission of an action has a passport, certificate and trust.',
-      }
-    : {};
+  if (effect === 'ADMIT' && !isReport(aep.subject)) return {};
+  const [of, only] =
+    effect === 'ADMIT'
+      ? ['an outcome or of the end of a run', 'the admission of an action']
+      : [`a ${EFFECTS[effect].noun}`, 'an admitted action'];
+  const note = `The chain of ${of} ends with its verification: only ${only} has a passport, certificate and trust.`;
+  return { note };
 }
 
 function logFields(document: ProofExport): Field[] {
@@ -302,52 +299,40 @@ function headlineOf(exported: ProofExport): Headline {
     (kind) => `${kind} ${artifacts[kind]}`,
   );
   const stated = effectOf(aep.subject, effect);
-  const text = asserts
-    ? // Names only the first ended artifact of the chain: the later artifacts ended with it.
-      [
-        stated,
-        `proof ${effect === 'ADMIT' ? '' : `of the ${NOUNS[effect]} `}${status}`,
-        ...ended.slice(0, 1),
-      ]
-    : [stated];
-  return {
-    text: [
-      ...(asserts ? [] : [ENDED.has(status) ? status : 'NOT ASSERTED']),
-      ...(sandbox ? ['Sandbox'] : []),
-      ...text,
-    ].join(' · '),
-    asserts,
-    asserted: asserts
-      ? [
-          decided(exported),
-          ...(ended.length > 0
-            ? [`Artifacts of this proof that are no longer valid: ${ended.join(', ')}.`]
-            : []),
-        ]
-      : [assertsNothing(status)],
-    notAsserted: [
-      notInferable(aep.subject, effect),
-      ...(sandbox ? ['Anything about live execution: the decision was made in a sandbox.'] : []),
-      'Later changes of the status of this proof: open the page linked above.',
-    ],
-  };
+  const text = sandbox ? ['Sandbox', stated] : [stated];
+  const notAsserted = [
+    notInferable(aep.subject, effect),
+    ...(sandbox ? ['Anything about live execution: the decision was made in a sandbox.'] : []),
+    'Later changes of the status of this proof: open the page linked above.',
+  ];
+  if (!asserts) {
+    const mark = ENDED.has(status) ? status : 'NOT ASSERTED';
+    const asserted = [assertsNothing(status)];
+    return { text: [mark, ...text].join(' · '), asserts, asserted, notAsserted };
+  }
+  const of = effect === 'ADMIT' ? '' : `of the ${EFFECTS[effect].noun} `;
+  const asserted = [decided(exported)];
+  if (ended.length > 0)
+    asserted.push(`Artifacts of this proof that are no longer valid: ${ended.join(', ')}.`);
+  // Names only the first ended artifact of the chain: the later artifacts ended with it.
+  text.push(`proof ${of}${status}`, ...ended.slice(0, 1));
+  return { text: text.join(' · '), asserts, asserted, notAsserted };
 }
 
 const ENDED: ReadonlySet<string> = new Set(['REVOKED', 'EXPIRED']);
 
-const EFFECT_WORDS: Record<Effect, string> = {
-  ADMIT: 'Admitted',
-  DENY: 'Denied',
-  REQUIRE_APPROVAL: 'Approval required',
-};
-const NOUNS: Record<Effect, string> = {
-  ADMIT: 'decision',
-  DENY: 'denial',
-  REQUIRE_APPROVAL: 'required approval',
+const EFFECTS: Record<Effect, { stated: string; noun: string; was: string }> = {
+  ADMIT: { stated: 'Admitted', noun: 'decision', was: 'was admitted' },
+  DENY: { stated: 'Denied', noun: 'denial', was: 'was denied' },
+  REQUIRE_APPROVAL: {
+    stated: 'Approval required',
+    noun: 'required approval',
+    was: 'was not admitted, because it required an approval',
+  },
 };
 
 function effectOf(subject: AepSubject, effect: Effect): string {
-  const stated = EFFECT_WORDS[effect];
+  const { stated } = EFFECTS[effect];
   if (subject.kind === 'close') return `${stated}: the end of a run`;
   return subject.kind === 'outcome'
     ? `${stated}: a report that an action ${subject.result}`
@@ -370,17 +355,12 @@ function decided({ aep, approval }: ProofExport): string {
   if (aep.subject.kind === 'close') {
     return 'The end of the run named below is recorded, signed and in the log.';
   }
-  const { effect } = aep.decision;
-  const was = {
-    ADMIT: 'was admitted',
-    DENY: 'was denied',
-    REQUIRE_APPROVAL: 'was not admitted, because it required an approval',
-  }[effect];
+  const { noun, was } = EFFECTS[aep.decision.effect];
   const decision =
     approval?.envelope.statement.decision === 'reject'
       ? 'The approver named below rejected the action named below'
       : `By the policy in force when the engine accepted the request, the action named below ${was}`;
-  return `${decision}. That ${NOUNS[effect]} is recorded, signed and in the log.`;
+  return `${decision}. That ${noun} is recorded, signed and in the log.`;
 }
 
 function notInferable({ kind }: AepSubject, effect: Effect): string {

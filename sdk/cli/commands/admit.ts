@@ -146,18 +146,10 @@ function itemOf(value: JsonValue, tenantId: string): sdk.BatchItem {
   }
   if (!('kind' in value)) return sdk.executeRequest(tenantId, value as never);
   // Required in the file: with generated values, each run of the command would create new admissions.
-  if (!('nonce' in value) && !('dedupe_key' in value)) {
-    throw new sdk.SdkError(
-      'invalid_input',
-      '/nonce: an envelope in a file needs nonce or dedupe_key',
-    );
-  }
-  if (!('requested_at' in value)) {
-    throw new sdk.SdkError(
-      'invalid_input',
-      '/requested_at: an envelope in a file needs requested_at',
-    );
-  }
+  const needs = (member: string, names: string) =>
+    new sdk.SdkError('invalid_input', `/${member}: an envelope in a file needs ${names}`);
+  if (!('nonce' in value) && !('dedupe_key' in value)) throw needs('nonce', 'nonce or dedupe_key');
+  if (!('requested_at' in value)) throw needs('requested_at', 'requested_at');
   const { dedupe_key: dedupeKey, ...envelope } = value;
   return sdk.agentEnvelope(tenantId, {
     ...envelope,

@@ -179,14 +179,12 @@ const lookupExit = (identifier: string, found: sdk.Lookup): ExitCode =>
 /** Success only if view and verdict assert validity: they may be of different kinds or snapshots. */
 const viewExit = (
   identifier: string,
-  view: Pick<sdk.Lookup, Asserted>,
+  view: Pick<sdk.Lookup, 'verification_status' | 'can_assert_validity'>,
   found: sdk.Lookup,
 ): ExitCode =>
   view.can_assert_validity
     ? lookupExit(identifier, found)
     : verdictExit(view.verification_status, false, undefined);
-
-type Asserted = 'verification_status' | 'can_assert_validity';
 
 export function printLookup(
   { json, terminal }: Pick<Invocation, 'json' | 'terminal'>,

@@ -40,13 +40,11 @@ async function install(invocation: Invocation<InstallOptions>): Promise<ExitCode
   // A host starts svc in another directory and with another PATH, so all paths are absolute.
   const given = [
     ...['--agent', agent],
-    ...(timeout === undefined ? [] : ['--timeout', String(timeout / 1_000)]),
+    ...(timeout ? ['--timeout', String(timeout / 1_000)] : []),
     ...(map === undefined ? [] : ['--map', resolve(map)]),
-    ...(waitForApproval === undefined
-      ? []
-      : ['--wait-for-approval', String(waitForApproval / 1_000)]),
-    ...(observe === true ? ['--observe'] : []),
-    ...(run === true ? ['--run'] : []),
+    ...(waitForApproval ? ['--wait-for-approval', String(waitForApproval / 1_000)] : []),
+    ...(observe ? ['--observe'] : []),
+    ...(run ? ['--run'] : []),
   ];
   const program = process.argv[1];
   if (program === undefined)

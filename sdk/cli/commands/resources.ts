@@ -142,21 +142,15 @@ export const showCommand: CommandSpec<{ agent?: string; kind?: ArtifactKind }> =
     ['--agent <AGENT>', 'show the run with this ID, of this agent'],
     kindOption('show the revocation of this artifact'),
   ],
-  run: async (invocation) => {
-    const {
-      argument: id,
-      options: { agent, kind },
-    } = invocation;
-    return printDocument(invocation, await read(invocation.engine(), id, agent, kind));
-  },
+  run: async (invocation) => printDocument(invocation, await read(invocation)),
 };
 
 async function read(
-  engine: sdk.EngineOptions,
-  id: string,
-  agent: string | undefined,
-  kind: ArtifactKind | undefined,
+  invocation: Invocation<{ agent?: string; kind?: ArtifactKind }>,
 ): Promise<object> {
+  const { argument: id, options } = invocation;
+  const { agent, kind } = options;
+  const engine = invocation.engine();
   if (agent !== undefined) return (await sdk.readRunHttp(engine, { run: id, agent })).response;
   if (kind !== undefined)
     return sdk.readRevocationHttp(engine, { proof_id: id, artifact_kind: kind });
