@@ -60,6 +60,23 @@ describe('appendVerdictEntry', () => {
     expect(await entries()).toEqual([]);
   });
 
+  it('fails when the database clock jumps ahead, unless the clock of the host confirms the jump', async () => {
+    await verifyAndAppend();
+    // By the clocks of the host, the database's clock is two minutes ahead of the last verdict.
+    const [monotonic, host] = [performance.now() - 120_000, Date.now() - 120_000];
+    const clocks = [
+      vi.spyOn(performance, 'now').mockReturnValue(monotonic),
+      vi.spyOn(Date, 'now').mockReturnValue(host),
+    ];
+    try {
+      await expect(append()).rejects.toThrow('the database clock jumped ahead');
+      clocks[1]!.mockRestore();
+      expect(await append()).toBe('none');
+    } finally {
+      for (const clock of clocks) clock.mockRestore();
+    }
+  });
+
   it('uses the scan that it read at its start, not a later scan of another verifier', async () => {
     await registry.verifyAll();
     const lock = await holdVerdictLock();
