@@ -87,7 +87,9 @@ async function snapshotEntry(
   ]);
   if (validUntil <= time) {
     throw new Error(
-      'the publish cycle took longer than the validity of its snapshot; the next cycle continues from its result',
+      validUntil <= ctx.clock.now()
+        ? 'the publish cycle took longer than the validity of its snapshot; the next cycle continues from its result'
+        : `the clock of this publisher is behind that of the database, ${formatTime(time)}, by at least SNAPSHOT_TTL: correct the wrong clock`,
     );
   }
   const before = latest && (await snapshotAt(tree, latest.leafIndex));

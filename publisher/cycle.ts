@@ -249,8 +249,10 @@ function isCurrent(
 ): boolean {
   const { snapshot, signedBy } = published;
   const gained = validUntil - published.validUntil;
+  // By the database's clock: a publisher whose clock is behind makes snapshots of a shorter validity.
+  const validity = Math.min(ctx.snapshotTtlMs, published.validUntil - parseTime(snapshot.time));
   const isLongEnough =
-    gained <= 0 || (gained < ctx.snapshotTtlMs / 2 && published.validUntil > ctx.clock.now());
+    gained <= 0 || (gained < validity / 2 && published.validUntil > ctx.clock.now());
   return (
     isLongEnough &&
     log.size === snapshot.logs[0]!.size &&

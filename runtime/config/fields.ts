@@ -140,7 +140,7 @@ export const pinsFile = z
 export const list = (what: string) =>
   z
     .string()
-    .transform((text) => text.split(',').filter((one) => one !== ''))
+    .transform((text) => text.split(',').flatMap((one) => one.trim() || []))
     .prefault('')
     .describe(what);
 const PLAIN_URL_MESSAGE = 'must be an http or https URL without a user, a query or a fragment';
@@ -158,7 +158,11 @@ export const monitorUrl = required(
 export const monitorMirrors = list(
   'other addresses of the log to compare, separated by commas',
 ).refine((all) => all.every(isLog), LOG_MESSAGE);
-export const monitorInterval = duration(100, 86_400_000, 'must be a duration like 10s')
+export const monitorInterval = duration(
+  100,
+  86_400_000,
+  'must be a duration from 100ms to 24h, like 10s',
+)
   .prefault('10s')
   .describe('time between two polls by the monitor');
 
@@ -188,7 +192,8 @@ export const rootKeyFile = z
     'root key, in place of `AEP_KEY_FILE`: [a key in an HSM or in AWS KMS](deploy.md#keys-in-an-hsm-or-in-aws-kms), or a file of mode 0600. The root delegates to short-lived keys that a worker keeps in memory',
   );
 
-const POSTGRES_MESSAGE = 'must be a URL like postgres://user:password@host:5432/database';
+const POSTGRES_MESSAGE =
+  'must be a URL like postgres://user:password@host:5432/database, with a percent-encoded user and password, and a host that is a name or an IPv4 address';
 
 export const databaseUrl = (message: string) =>
   required(message)
@@ -220,7 +225,7 @@ export const redisUrl = z
 /** An http or https URL without a user, query or fragment; null for anything else. */
 function plainUrl(text: string): URL | null {
   const url = URL.canParse(text) ? new URL(text) : null;
-  const isPlain = url !== null && url.search + url.hash + url.username + url.password === '';
+  const isPlain = url !== null && !/[?#]/.test(text) && url.username + url.password === '';
   return isPlain && /^https?:$/.test(url.protocol) ? url : null;
 }
 

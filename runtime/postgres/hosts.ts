@@ -1,3 +1,5 @@
+import { attempt } from '#protocol/errors';
+
 const URL_PARTS = /^(postgres(?:ql)?:\/\/)(?=\S)([^/?\s]*@)?([^/?\s]*)(\S*)$/;
 
 /**
@@ -11,7 +13,14 @@ export function urlPerHost(url: string): string[] {
 
 export function isPostgresUrl(text: string): boolean {
   const urls = urlPerHost(text);
-  return urls.length > 0 && urls.every((url) => URL.canParse(url));
+  return urls.length > 0 && urls.every(isUsable);
+}
+
+/** The driver cuts an IPv6 address at its first colon, and fails to decode a login with a stray `%`. */
+function isUsable(text: string): boolean {
+  const url = URL.canParse(text) ? new URL(text) : null;
+  if (url === null || url.hash !== '' || url.hostname.startsWith('[')) return false;
+  return attempt(() => decodeURIComponent(url.username + url.password)) !== undefined;
 }
 
 /** The same hosts and database, with another login. */

@@ -13,7 +13,7 @@ export type RedisAddress =
     };
 
 const REDIS_MESSAGE =
-  'must be a URL like redis://host:6379; for a cluster, redis+cluster://host:6379 or several nodes separated by commas';
+  'must be a URL like redis://host:6379, with a percent-encoded user and password; for a cluster, redis+cluster://host:6379 or several nodes separated by commas';
 
 /**
  * Parses `redis://` (or `rediss://` for TLS) with one server or a comma-separated list of cluster
@@ -28,7 +28,11 @@ export function readRedisAddress(text: string): RedisAddress | string {
   const [first] = urls;
   const scheme = /^(rediss?)(\+cluster)?:$/.exec(first?.protocol ?? '');
   if (first === undefined || scheme === null || urls.length < parts.length) return REDIS_MESSAGE;
-  if (/\s/.test(text) || urls.some(({ hostname }) => hostname === '')) return REDIS_MESSAGE;
+  if (/[\s#]/.test(text) || urls.some(({ hostname }) => hostname === '')) return REDIS_MESSAGE;
+  const [username, password] = [first.username, first.password].map((text) =>
+    text === '' ? null : attempt(() => decodeURIComponent(text)),
+  );
+  if (username === undefined || password === undefined) return REDIS_MESSAGE;
   if (parts.length === 1 && scheme[2] === undefined) {
     const isDatabase = /^\/?\d*$/.test(first.pathname);
     return isDatabase
@@ -48,10 +52,6 @@ export function readRedisAddress(text: string): RedisAddress | string {
   if (urls.some(({ pathname, search }) => !/^\/?0?$/.test(pathname) || search !== '')) {
     return 'must not have a database number or options, for a cluster';
   }
-  const [username, password] = [first.username, first.password].map((text) =>
-    text === '' ? null : attempt(() => decodeURIComponent(text)),
-  );
-  if (username === undefined || password === undefined) return REDIS_MESSAGE;
   return {
     isCluster: true,
     nodes: urls.map(({ hostname, port }) => ({

@@ -1,6 +1,6 @@
 import type { KeyRestriction, Scope } from '#protocol/schemas/api-keys';
 import type { Environment } from '#protocol/schemas/primitives';
-import { comparableTime, firstRow, inMs, valueOf, type WithDates } from '../db/columns.js';
+import { comparableTime, firstRow, valueOf } from '../db/columns.js';
 import { pageAfter, type TenantList } from '../db/paging.js';
 import {
   asTenants,
@@ -249,23 +249,22 @@ export interface Credential {
   environmentOpen: boolean;
   scopes: string[];
   restriction: KeyRestriction | null;
-  expiresAt: number | null;
-  revokedAt: number | null;
+  /** By the database's clock, which sets the expiry: an engine whose clock is behind accepts no expired key. */
+  state: KeyState;
   /** Requests per second; null: the engine's default. */
   rateLimit: number | null;
 }
 
 /** The credentials of key ids, read in one query; unknown ids are absent. */
 export async function authenticate(sql: Db, keyIds: string[]): Promise<Map<string, Credential>> {
-  type Row = WithDates<Credential, 'expiresAt' | 'revokedAt'> & { keyId: string };
-  const rows = await sql<Row[]>`
+  const rows = await sql<(Credential & { keyId: string })[]>`
     select k.key_id as "keyId", k.secret_hash as "secretHash", k.key_no as "keyNo",
       k.tenant_no as "tenantNo", t.tenant_id as "tenantId", t.environment, t.allowlisted,
-      l.open as "environmentOpen", k.scopes, ${restrictionOf(sql)}, k.expires_at as "expiresAt", k.revoked_at as "revokedAt",
+      l.open as "environmentOpen", k.scopes, ${restrictionOf(sql)}, ${sql.unsafe(STATE)} as state,
       t.rate_limit as "rateLimit"
     from svc.api_key k
     join svc.tenant t using (tenant_no)
     join svc.lane l on l.environment = t.environment
     where k.key_id = any(${keyIds}::text[])`;
-  return new Map(rows.map(({ keyId, ...row }) => [keyId, inMs(row)]));
+  return new Map(rows.map(({ keyId, ...row }) => [keyId, row]));
 }

@@ -55,6 +55,26 @@ describe('validity of a snapshot', () => {
     expect(await validUntil()).toBe(own + VALID_FOR);
   });
 
+  it("has no gap while the clock of the publisher's host is behind", async () => {
+    const { registry, clock } = snapshot;
+    const late = { now: () => clock.at - 10 * 60_000 };
+    publisher = snapshot.publisher({ clock: late });
+    for (let second = 0; second < 15 * 60; second += 10) {
+      clock.at += 10_000;
+      registry.verifierCheckedAt = clock.at;
+      if (second % 450 === 0) registry.verify();
+      await publisher.runCycle();
+      expect(await validUntil()).toBeGreaterThan(clock.at);
+    }
+  });
+
+  it("fails with a cause when the clock of the publisher's host is far behind", async () => {
+    snapshot.registry.verify();
+    const own = snapshot.clock.at - VALID_FOR;
+    publisher = snapshot.publisher({ clock: { now: () => own } });
+    await expect(publisher.runCycle()).rejects.toThrow('the clock of this publisher is behind');
+  });
+
   it('is at most 24 hours', async () => {
     snapshot.registry.verify();
     publisher = snapshot.publisher({ snapshotTtlMs: 3 * 24 * 60 * 60_000 });

@@ -25,6 +25,8 @@ const [LOG, FORMER] = [logKey('a/log').vkey, logKey('a/log').vkey];
 const RETIRED = { vkey: FORMER, from_size: 7 };
 
 const facade = (env: Environment) => facadeConfig({ ...pinning(LOG), ...env });
+const monitor = (env: Environment) =>
+  monitorConfig({ MONITOR_URL: '/log', ...pinning(LOG), ...env });
 const engine = (env: Environment) => engineConfig({ DATABASE_URL: url, ...env });
 const publisher = (env: Environment) => {
   const key = { LOG_KEY_FILE: 'log.pem' };
@@ -97,6 +99,11 @@ describe('configuration', () => {
     [publisher, { MAX_MERGE_DELAY: '2m' }, { maxMergeDelay: 120 }],
     [publisher, { SNAPSHOT_TTL: '15m' }, { snapshotTtl: 900_000 }],
     [publisher, { SNAPSHOT_TTL: '900' }, { snapshotTtl: 900_000 }],
+    [
+      monitor,
+      { MONITOR_WATCH: 'a.json, b c.json,', MONITOR_MIRRORS: ' ,/m' },
+      { monitorWatch: ['a.json', 'b c.json'], monitorMirrors: ['/m'] },
+    ],
     [startConfig, {}, { logOrigin: 'svc.local/log', aepKeyFile: resolve('.data/aep-key.pem') }],
   ])('of %o is parsed as %o', (read, env, expected) => {
     expect(read(env)).toMatchObject(expected);
@@ -109,6 +116,23 @@ describe('configuration', () => {
       { DATABASE_URL: 'postgres://u@a:1,b:99999/svc' },
       /^DATABASE_URL must be a URL like postgres:/,
     ],
+    ...['u:hunter2%zz@a', 'u:12#hunter2@a', 'u:hunter2@[::1]:1'].map(
+      (login): [typeof engine, Environment, RegExp] => [
+        engine,
+        { DATABASE_URL: `postgres://${login}/svc` },
+        /^DATABASE_URL must be .* with a percent-encoded user and password, and a host that is a name/,
+      ],
+    ),
+    [
+      engine,
+      { REDIS_URL: 'redis://:hunter2%zz@a' },
+      /^REDIS_URL must be .* with a percent-encoded/,
+    ],
+    [engine, { REDIS_URL: 'redis://u:12#hunter2@a' }, /^REDIS_URL must be a URL like redis:/],
+    [engine, { DATABASE_URL: `"${url}"` }, /^DATABASE_URL is in quotes: remove the quotes$/],
+    [publisher, { LOG_ORIGIN: `'a.example/log'` }, /^LOG_ORIGIN is in quotes/],
+    [engine, { PUBLIC_URL: 'https://a.example?' }, /^PUBLIC_URL must be an http or https URL/],
+    [monitor, { MONITOR_INTERVAL: '25h' }, /^MONITOR_INTERVAL .* 100ms to 24h/],
     [engine, { RATE_LIMIT: '0' }, /^RATE_LIMIT must be from 1/],
     [engine, { MAX_QUEUED_ADMISSIONS: '1.5' }, /^MAX_QUEUED_ADMISSIONS must be a whole number/],
     [engine, { MAX_QUEUED_ADMISSIONS: '3' }, /^MAX_QUEUED_ADMISSIONS must be from 4/],
@@ -150,10 +174,10 @@ describe('configuration', () => {
       /log retired 0 unknown member "size"/,
     ],
     [facade, { SNAPSHOT_URL: 'file:///x' }, /^SNAPSHOT_URL must be an http or https URL/],
-    [monitorConfig, { MONITOR_URL: 'ftp://a', ...pinning(LOG) }, /^MONITOR_URL must be an http or/],
+    [monitor, { MONITOR_URL: 'ftp://a' }, /^MONITOR_URL must be an http or/],
     [
-      monitorConfig,
-      { MONITOR_URL: '/log', MONITOR_MIRRORS: 'https://a,https://u:hunter2@b', ...pinning(LOG) },
+      monitor,
+      { MONITOR_MIRRORS: 'https://a,https://u:hunter2@b' },
       /^MONITOR_MIRRORS must be an http or https URL/,
     ],
     [publisher, { LOG_KEY_FILE: '' }, /^LOG_KEY_FILE is not set/],
@@ -272,7 +296,9 @@ describe('*_FILE settings', () => {
     };
     expect(problemsOf(() => engineConfig(env))).toEqual([
       `REDIS_URL_FILE names ${empty}, which is empty`,
-      'DATABASE_URL must be a URL like postgres://user:password@host:5432/database',
+      expect.stringContaining(
+        'DATABASE_URL must be a URL like postgres://user:password@host:5432/database',
+      ),
       expect.stringMatching(/^LOG_LEVEL must be one of/) as string,
     ]);
   });

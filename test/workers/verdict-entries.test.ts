@@ -1,11 +1,11 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { toBase64 } from '#protocol/bytes';
-import { parseEntry } from '#protocol/entries';
+import { entryBytes, parseEntry } from '#protocol/entries';
 import { parseVkey } from '#protocol/note';
 import { LISTED_LEAVES, type VerdictEntry } from '#protocol/schemas/log-entry';
 import { rootFromTiles } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
-import { KeyStates, isSignedVerdict } from '#protocol/state/log-keys';
+import { KeyStates, isSignedVerdict, verdictMessage } from '#protocol/state/log-keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { setValidity } from '#sql/tenants/administration';
 import { transaction } from '#sql/db/transaction';
@@ -22,6 +22,7 @@ import { appendVerdictEntry, type Pace } from '#workers/verify/verdict-entries';
 import { runVerifier, VERIFIER_DEFAULTS } from '#workers/verify/verifier';
 import { testLog } from '../fixtures/checkpoints.js';
 import { beforeRow } from '../fixtures/database.js';
+import { without } from '../fixtures/engine.js';
 import { TENANT } from '../fixtures/registry.js';
 import { eventually } from '../fixtures/stack.js';
 import { FLIP, tampering } from '../fixtures/tampering.js';
@@ -57,6 +58,23 @@ describe('appendVerdictEntry', () => {
     await db.sql`update svc.upkeep set done_at = now() + interval '1 hour'`;
     await expect(append()).rejects.toThrow('correct the clock');
     expect(await entries()).toEqual([]);
+  });
+
+  it('fails when the database clock jumps ahead, unless the clock of the host confirms the jump', async () => {
+    await verifyAndAppend();
+    // By the clocks of the host, the database's clock is two minutes ahead of the last verdict.
+    const [monotonic, host] = [performance.now() - 120_000, Date.now() - 120_000];
+    const clocks = [
+      vi.spyOn(performance, 'now').mockReturnValue(monotonic),
+      vi.spyOn(Date, 'now').mockReturnValue(host),
+    ];
+    try {
+      await expect(append()).rejects.toThrow('the database clock jumped ahead');
+      clocks[1]!.mockRestore();
+      expect(await append()).toBe('none');
+    } finally {
+      for (const clock of clocks) clock.mockRestore();
+    }
   });
 
   it('uses the scan that it read at its start, not a later scan of another verifier', async () => {
@@ -292,6 +310,24 @@ describe('appendVerdictEntry', () => {
     await next.retire();
     await append(last);
     expect((await entries()).at(-1)!.expired_through < first).toBe(true);
+  });
+
+  it('appends entries with the next key after the database clock was set back', async () => {
+    await verifyAndAppend();
+    const [{ at: previous, ...last } = expect.fail()] = await entries();
+    const at = (await databaseTime(db.sql)) + 3_600_000;
+    const time = formatTime(at);
+    const ahead = { ...without(last, 'sig'), previous, time, expired_through: time };
+    const sig = toBase64(await signer.sign(verdictMessage(signer.origin, ahead)));
+    const entry = { kind: 'verdict' as const, at, body: entryBytes({ ...ahead, sig }) };
+    await transaction(db.sql, async (tx) =>
+      appendEntries(tx, nativeSha256, await lockHead(tx), [entry]),
+    );
+    await expect(append()).rejects.toThrow('correct the clock');
+    const next = newSigner();
+    await next.activate();
+    await signer.retire();
+    expect(await verifyAndAppend(next)).toBe('appended');
   });
 
   it('does not sign a root that differs from the tiles', async () => {

@@ -83,7 +83,7 @@ export async function faultsOf(
       const fault =
         gateFault(context, subject, gates.get(intake.proofId)) ??
         faultOfParent(subject, parentsByItem.get(item)) ??
-        lossFault(item, lossAt) ??
+        lossFault(item, seconds.get(intake.proofId), lossAt) ??
         faultOfApproval(intake, seconds.get(intake.proofId), keys, size) ??
         (isInRun(item) ? faultOfRun(item, place) : null) ??
         (ended.has(run) ? RUN_CLOSED : null) ??
@@ -140,12 +140,17 @@ function faultOfParent(subject: AepSubject, parent: Parent | null = null): Fault
  * The fault of an item that depends on lost data, or null. After an adoption or the retirement of a log, the
  * database lacks members of runs, second decisions, and counter values up to the day of the loss.
  */
-function lossFault({ intake, moves, subject }: Claimed, lossAt: number | null): Fault | null {
+function lossFault(
+  { moves, subject }: Claimed,
+  second: SecondDecision | undefined,
+  lossAt: number | null,
+): Fault | null {
   if (lossAt === null) return null;
   const end = lossAt + MAX_AHEAD_MS;
   const run = runOf(subject);
-  const pending = readStoredApproval(intake.approval)?.envelope.statement.proof_id;
-  if ((run && uuidTime(run.id) < end) || (pending !== undefined && uuidTime(pending) < end)) {
+  // Not the time in the id of the pending proof, which is that of an engine's clock.
+  const pendingAt = second?.pending?.acceptedAt.getTime() ?? Infinity;
+  if ((run && uuidTime(run.id) < end) || pendingAt < end) {
     const detail =
       'the service has lost proofs from the time of this run or pending proof: start a new run, or request a new approval';
     return { code: 'run_closed', detail };

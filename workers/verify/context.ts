@@ -1,8 +1,11 @@
+import { MAX_AHEAD_MS } from '#protocol/evidence/verify';
 import type { KeyStates } from '#protocol/state/log-keys';
+import { formatTime } from '#protocol/time';
 import type { Check, ProofCrypto } from '#protocol/verify';
 import type { WakeableSleep } from '#runtime/concurrency';
 import { healthCheck, Heartbeat, type Readiness } from '#runtime/ops/health';
 import type { Logger } from '#runtime/process/log';
+import { OperatorError } from '#runtime/process/operator-error';
 import { pipeline, type Pool, requirePrimary, type Transaction } from '#sql/db/transaction';
 import type { Signer } from '#runtime/crypto/key-uri';
 import type { LeafEvidence } from '#sql/log/leaf-checks';
@@ -45,13 +48,29 @@ export interface VerifierMetrics {
 /** Advisory lock of verdict writers, so that verdict ids commit in order. */
 export const VERDICT_LOCK = 7_301_002;
 
-/** Takes the lock until the transaction ends. Returns the database's time in epoch milliseconds. */
+/** The last time of the database that a verdict may have, and its time by `performance.now()`. */
+let last: { time: number; at: number } | null = null;
+
+/**
+ * Takes the lock until the transaction ends. Returns the database's time in epoch milliseconds. Expiries are final, so
+ * a database clock that jumps ahead counts only once the clock of this host confirms the jump: this process may have
+ * been suspended, or the database's clock may have been corrected.
+ */
 export async function lockVerdicts(tx: Transaction): Promise<number> {
   const [, [{ now }]] = await pipeline(
     tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`,
     tx<[{ now: Date }]>`select clock_timestamp() as now`,
   );
-  return now.getTime();
+  const time = now.getTime();
+  const at = performance.now();
+  const latest = Math.max(last === null ? time : last.time + at - last.at, Date.now());
+  if (time > latest + MAX_AHEAD_MS) {
+    throw new OperatorError(
+      `the database clock jumped ahead to ${formatTime(time)}, and the clock of this verifier is at ${formatTime(Date.now())}: correct the wrong clock; until then no verdict is recorded`,
+    );
+  }
+  last = { time, at };
+  return time;
 }
 
 /**

@@ -11,7 +11,7 @@ import { Problem } from './problem.js';
 import { addLogFields } from './request-context.js';
 
 /** The authenticated caller. Read from the database for every request, so revocation takes effect at once. */
-export type Caller = Omit<Credential, 'secretHash' | 'expiresAt' | 'revokedAt' | 'rateLimit'>;
+export type Caller = Omit<Credential, 'secretHash' | 'state' | 'rateLimit'>;
 
 /** @param key the API key; default: X-Svc-Api-Key */
 export type Authenticate = (req: Request, res: Response, key?: string) => Promise<Caller>;
@@ -46,13 +46,7 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
     const { keyId, secret } = key ?? UNKNOWN_KEY;
     const found = await lookUp(keyId);
     const matches = timingSafeEqual(apiKeySecretHash(secret), found?.secretHash ?? NO_HASH);
-    const now = ctx.clock.now();
-    const inForce =
-      found !== undefined &&
-      found.revokedAt === null &&
-      (found.expiresAt === null || now < found.expiresAt);
-    if (key === null || found === undefined || !matches || !inForce)
-      throw new Problem('unauthenticated');
+    if (key === null || !matches || found?.state !== 'active') throw new Problem('unauthenticated');
     addLogFields(res, { key_id: keyId, tenant_id: found.tenantId });
     const { keyNo, tenantNo, tenantId, environment, allowlisted, environmentOpen } = found;
     const { scopes, restriction } = found;

@@ -51,7 +51,7 @@ export function publicReadiness(
     age_ms: Math.max(0, now - issuedAt),
     refusal,
   };
-  const ready = now < validUntil;
+  const ready = current.unusableAt(now) === null;
   return { ready, details: { status: ready ? 'ready' : 'snapshot expired', ...served } };
 }
 

@@ -35,7 +35,7 @@ export class SnapshotPoller {
   /** Why the newest snapshot is not served, as `refusal` in `/readyz`; null if it is served. */
   rejection: string | null = null;
   private isFailing = false;
-  private isExpired = false;
+  private unusable: ReturnType<Snapshot['unusableAt']> = null;
   private readonly pages: PageReader;
   private timer: NodeJS.Timeout | undefined;
   private running = false;
@@ -103,16 +103,19 @@ export class SnapshotPoller {
   /** Logs each change once: while expired, every lookup gets a 503. */
   private logExpiry(): void {
     const { clock, log } = this.options;
-    const { current: served, isExpired } = this;
-    this.isExpired = served !== null && clock.now() >= served.validUntil;
-    if (this.isExpired === isExpired) return;
-    const valid_until = served && formatTime(served.validUntil);
-    if (this.isExpired)
+    const { current: served, unusable } = this;
+    this.unusable = served && served.unusableAt(clock.now());
+    if (this.unusable === unusable || served === null) return;
+    const times = { issued_at: served.entry.time, valid_until: formatTime(served.validUntil) };
+    if (this.unusable === null)
+      log.info(times, 'snapshot valid again: lookups answer with verdicts');
+    else if (this.unusable === 'expired')
+      log.error(times, 'snapshot expired: lookups answer 503 until a newer snapshot arrives');
+    else
       log.error(
-        { valid_until },
-        'snapshot expired: lookups answer 503 until a newer snapshot arrives',
+        times,
+        'snapshot is of a future time: lookups answer 503 until the wrong clock is corrected',
       );
-    else log.info({ valid_until }, 'snapshot valid again: lookups answer with verdicts');
   }
 
   /** Loads the newest snapshot, or returns null when the server already serves it. */
@@ -163,10 +166,11 @@ export function loadedSnapshot({ poller }: { poller: SnapshotPoller }): Snapshot
 /** The served snapshot for verdicts. After `valid_until` it must not assert anything. */
 export function currentValidSnapshot(ctx: { poller: SnapshotPoller; clock: Clock }): Snapshot {
   const snapshot = loadedSnapshot(ctx);
-  if (ctx.clock.now() < snapshot.validUntil) return snapshot;
-  throw new Problem(
-    'snapshot_expired',
-    `The newest snapshot was valid until ${formatTime(snapshot.validUntil)}; a newer one has not arrived yet.`,
-    { headers: { 'Retry-After': '10' } },
-  );
+  const unusable = snapshot.unusableAt(ctx.clock.now());
+  if (unusable === null) return snapshot;
+  const detail =
+    unusable === 'expired'
+      ? `The newest snapshot was valid until ${formatTime(snapshot.validUntil)}; a newer one has not arrived yet.`
+      : `The newest snapshot is of ${snapshot.entry.time}, far in the future: a clock of the service is wrong.`;
+  throw new Problem('snapshot_expired', detail, { headers: { 'Retry-After': '10' } });
 }

@@ -74,6 +74,15 @@ export class Snapshot {
     this.validUntil = Math.min(opened.validUntil, expiredThrough + MAX_SNAPSHOT_MS);
   }
 
+  /**
+   * Why verdicts must not be asserted at `now`; null if they may be. `ahead`: the snapshot's time is further in the
+   * future than the snapshot is valid, so a clock is wrong, and `validUntil` bounds nothing.
+   */
+  unusableAt(now: number): 'expired' | 'ahead' | null {
+    if (now >= this.validUntil) return 'expired';
+    return this.issuedAt - now >= this.validUntil - this.issuedAt ? 'ahead' : null;
+  }
+
   /** @throws ProtocolError `malformed_snapshot` for a log that the snapshot does not cover */
   logOf(shard: number): LogView {
     const log = this.logs.get(shard);

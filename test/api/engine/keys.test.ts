@@ -3,7 +3,7 @@ import { syncBuiltinESMExports } from 'node:module';
 import { expect, vi } from 'vitest';
 import { formatApiKey } from '#runtime/crypto/api-key';
 import { revokeApiKey } from '#sql/tenants/api-keys';
-import { executeBody, headersFor, without } from '../../fixtures/engine.js';
+import { executeBody, headersFor, startEngine, without } from '../../fixtures/engine.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { engineTest, keyIdOf, type Setup } from './setup.js';
 
@@ -64,6 +64,19 @@ it('API key check > does the same work and gives the same response for every inv
     }
   });
   expect(answers.size).toBe(1);
+});
+
+it('expired API key > is rejected by an engine whose clock is behind', async ({
+  onTestFinished,
+  setup,
+}) => {
+  const engine = await startEngine(setup.registry, {
+    clock: { now: () => Date.now() - 3_600_000 },
+  });
+  onTestFinished(engine.close);
+  const key = await setup.keyFor({ expiresAt: Date.now() - 1 });
+  const sent = { headers: headersFor(key), body: JSON.stringify(executeBody()) };
+  expect((await engine.call(sent)).status).toBe(401);
 });
 
 it('expired API key > does not affect admissions that were accepted before its expiry', async ({

@@ -12,6 +12,7 @@ import { checkLeaf, extendHistory, keysFor, NO_KEYS } from '#workers/verify/chec
 import { expireApiKey, revokeApiKey } from '#sql/tenants/api-keys';
 import type { Pool } from '#sql/db/transaction';
 import { admissionEnvelope, closeEnvelope, newRunId } from '../../fixtures/agent.js';
+import { withoutTriggers } from '../../fixtures/database.js';
 import { headersFor, issueKey } from '../../fixtures/engine.js';
 import { activationBody, overlayBody, overlayCase } from '../../fixtures/overlays.js';
 import { expectProblem } from '../../fixtures/problem.js';
@@ -243,4 +244,20 @@ it('verifier, engine and fsck report an altered or missing approval', async () =
       },
     );
   }
+});
+
+it('an approval of a proof from before an adoption has no effect, whatever the time in the id of the proof', async () => {
+  const pending = await held();
+  // The engine's clock was five minutes ahead.
+  await withoutTriggers(
+    setup.db,
+    `update svc.intake set accepted_at = accepted_at - interval '5 minutes' where proof_id = '${pending.proof_id}'`,
+  );
+  await setup.db.sql`
+    insert into svc.adoption (from_index, to_index, at) values (1000, 1001, now() - interval '4 minutes')`;
+  const sent = await send(approver.approve(about(pending)));
+  const second = `/v1/admissions/${String(sent.json['proof_id'])}`;
+  await expect.poll(async () => (await setup.get(second)).status).not.toBe(202);
+  expect((await setup.get(second)).json).toMatchObject({ code: 'run_closed' });
+  await withoutTriggers(setup.db, 'delete from svc.adoption');
 });

@@ -97,6 +97,20 @@ describe('SnapshotPoller', () => {
     expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
   });
 
+  it('makes lookups answer 503 when the snapshot is further in the future than it is valid', async () => {
+    const publicServer = snapshot.publicServer();
+    const { url } = await snapshot.serve(publicServer);
+    const { issuedAt, validUntil } = publicServer.poller.current!;
+    snapshot.clock.at = 2 * issuedAt - validUntil + 1;
+    expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
+    snapshot.clock.at -= 1;
+    expect(await get(`${url}/api/public/verify/proof/${first}`)).toMatchObject({
+      status: 503,
+      detail: expect.stringContaining('in the future') as string,
+    });
+    expect((await fetch(`${url}/readyz`)).status).toBe(503);
+  });
+
   it('rejects an older snapshot and keeps the served snapshot', async () => {
     const older = location();
     const second = await publishMore();
