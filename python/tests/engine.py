@@ -13,6 +13,7 @@ from svc_verification.transport import run_blocking
 
 AGENT: Any = {"id": "agent-7"}
 SETTINGS: dict[str, Any] = {"engine_url": "http://engine", "tenant_id": "acme", "api_key": "key"}
+PROOF_ID = "019aa2c1e07b70008a3e5d6b7c8d9e0f"
 Kind = type[Client] | type[AsyncClient]
 EXPIRES = "2999-01-01T00:00:00.000Z"
 
@@ -39,9 +40,10 @@ def problem(status: int, code: str, **members: Any) -> httpx.Response:
     return httpx.Response(status, json=document, headers={"content-type": "application/problem+json"})
 
 
-def pending(receipt: dict[str, Any]) -> httpx.Response:
+def pending(receipt: dict[str, Any], expires_at: str = EXPIRES, date: str = "") -> httpx.Response:
     status = {"schema_version": "svc.runtime.admission_status/1.0", "proof_id": receipt["registry_proof_id"]}
-    return httpx.Response(202, json=status | {"state": "approval_required", "receipt": receipt, "expires_at": EXPIRES})
+    status |= {"state": "approval_required", "receipt": receipt, "expires_at": expires_at}
+    return httpx.Response(202, json=status, headers={"date": date} if date else {})
 
 
 class Engine:
@@ -86,7 +88,8 @@ def unavailable(_: dict[str, Any], __: int) -> httpx.Response:
 
 
 def client_of(kind: Kind, engine: Callable[..., Any]) -> Any:
-    return kind(transport=httpx.MockTransport(engine), retry=Retry(attempts=1), **SETTINGS)
+    transport = httpx.MockTransport(engine)
+    return kind(public_url="http://public", transport=transport, retry=Retry(attempts=1), **SETTINGS)
 
 
 def tool_of(gate: Gate, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:

@@ -1,27 +1,16 @@
 """Requests that are not valid, and admissions by an engine that fails or answers falsely."""
 
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import httpx
 import pytest
 
-from svc_verification import Client, Retry, SvcError
+from svc_verification import Client, SvcError
 
-PROOF_ID = "019aa2c1e07b70008a3e5d6b7c8d9e0f"
+from .engine import PROOF_ID, client_of
+
 PENDING = {"schema_version": "svc.runtime.admission_status/1.0", "proof_id": PROOF_ID, "state": "pending"}
-
-
-def client_of(answer: Callable[[httpx.Request], httpx.Response]) -> Client:
-    return Client(
-        engine_url="http://engine",
-        public_url="http://public",
-        tenant_id="acme",
-        api_key="key",
-        retry=Retry(attempts=1),
-        transport=httpx.MockTransport(answer),
-    )
 
 
 @pytest.mark.parametrize(("status", "code"), [(500, "engine_failed"), (404, "unexpected_response")])
@@ -31,7 +20,7 @@ def test_the_error_of_a_failed_poll_names_the_accepted_admission(status: int, co
             return httpx.Response(202, json=PENDING, headers={"retry-after": "0"})
         return httpx.Response(status)
 
-    with client_of(answer) as client, pytest.raises(SvcError) as caught:
+    with client_of(Client, answer) as client, pytest.raises(SvcError) as caught:
         client.admit(agent={"id": "agent-7"}, action="BOOK")
     assert (caught.value.code, caught.value.proof_id) == (code, PROOF_ID)
 
@@ -54,7 +43,7 @@ def test_the_error_of_a_failed_poll_names_the_accepted_admission(status: int, co
 def test_the_error_of_an_invalid_request_names_the_member_and_the_expected_value(
     fields: dict[str, Any], message: str
 ) -> None:
-    with client_of(lambda _: httpx.Response(503)) as client, pytest.raises(SvcError) as caught:
+    with client_of(Client, lambda _: httpx.Response(503)) as client, pytest.raises(SvcError) as caught:
         client.admit(**{"agent": {"id": "agent-7"}, "action": "BOOK", **fields})
     assert (str(caught.value), caught.value.code) == (message, "invalid_input")
     assert caught.value.pointer == message.partition(":")[0]

@@ -3,33 +3,17 @@
 import asyncio
 import gzip
 from collections.abc import Callable
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import httpx
 import pytest
 
-from svc_verification import AsyncClient, Client, Gate, Pins, SvcError, admitted, canonical_hash, verify_export
+from svc_verification import AsyncClient, Client, Gate, Pins, SvcError, admitted, verify_export
 
-from .test_admissions import PENDING, PROOF_ID, client_of
+from .engine import PROOF_ID, SETTINGS, client_of, pending, receipt_of
+from .test_admissions import PENDING
 from .test_vectors import vectors
-
-
-class NotFound(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def handle(self) -> None:
-        # The client closes the connection with its event loop.
-        with suppress(ConnectionError):
-            super().handle()
-
-    def do_GET(self) -> None:
-        self.send_response(404)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
 
 
 @pytest.mark.parametrize(
@@ -42,7 +26,7 @@ class NotFound(BaseHTTPRequestHandler):
     ],
 )
 def test_a_request_that_cannot_be_sent_is_invalid_input(call: Callable[[Client], Any]) -> None:
-    with client_of(lambda _: httpx.Response(503)) as client, pytest.raises(SvcError) as caught:
+    with client_of(Client, lambda _: httpx.Response(503)) as client, pytest.raises(SvcError) as caught:
         call(client)
     assert caught.value.code == "invalid_input"
 
@@ -59,8 +43,8 @@ def test_a_key_file_that_is_not_text_is_invalid_input(tmp_path: Path, monkeypatc
     assert caught.value.code == "invalid_input"
 
 
-def test_a_client_that_is_closed_or_of_another_event_loop_sends_no_request() -> None:
-    client = client_of(lambda _: httpx.Response(503))
+def test_a_closed_client_sends_no_request() -> None:
+    client = client_of(Client, lambda _: httpx.Response(503))
     client.close()
     book = admitted(Gate(client, {"id": "agent-7"}))(lambda: None)
     for call in (lambda: client.read_proof(PROOF_ID), book):
@@ -68,25 +52,13 @@ def test_a_client_that_is_closed_or_of_another_event_loop_sends_no_request() -> 
             call()
         assert caught.value.code == "invalid_input"
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), NotFound) as server:
-        Thread(target=server.serve_forever).start()
-        shared = AsyncClient(engine_url=f"http://127.0.0.1:{server.server_port}", tenant_id="acme", api_key="key")
-        errors = []
-        for _ in range(2):
-            with pytest.raises(SvcError) as caught:
-                asyncio.run(shared.read_proof(PROOF_ID))
-            errors.append(caught.value)
-        server.shutdown()
-    assert [error.code for error in errors] == ["unexpected_response", "invalid_input"]
-    assert "belongs to another event loop" in str(errors[1])
-
 
 @pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), RecursionError(), NotImplementedError()])
 def test_an_error_of_the_transport_does_not_claim_that_no_request_was_sent(error: RuntimeError) -> None:
     def fail(_: httpx.Request) -> httpx.Response:
         raise error
 
-    with client_of(fail) as client, pytest.raises(type(error)) as caught:
+    with client_of(Client, fail) as client, pytest.raises(type(error)) as caught:
         client.read_proof(PROOF_ID)
     assert caught.value is error
 
@@ -96,7 +68,7 @@ def test_a_client_that_is_closed_during_a_call_reports_that_the_service_may_have
         client.close()
         return httpx.Response(202, json=PENDING, headers={"retry-after": "0"})
 
-    client = client_of(answer)
+    client = client_of(Client, answer)
     with pytest.raises(SvcError, match="the service may have acted") as caught:
         client.admit(agent={"id": "agent-7"}, action="BOOK")
     assert (caught.value.code, caught.value.proof_id) == ("aborted", PROOF_ID)
@@ -109,67 +81,54 @@ def test_a_client_of_another_event_loop_sends_no_request_although_no_connection_
         requests.append(request)
         return httpx.Response(404)
 
-    shared = AsyncClient(
-        engine_url="http://engine", tenant_id="acme", api_key="key", transport=httpx.MockTransport(answer)
-    )
+    shared = AsyncClient(transport=httpx.MockTransport(answer), **SETTINGS)
     for client, code in [(shared, "unexpected_response"), (shared.with_timeout(1), "invalid_input")]:
         with pytest.raises(SvcError) as caught:
             asyncio.run(client.read_proof(PROOF_ID))
         assert caught.value.code == code
+    assert "belongs to another event loop" in str(caught.value)
     assert len(requests) == 1
 
 
 @pytest.mark.parametrize("delay", ["Mon, 01 Jan 2029 00:00:00 +99999999999999", "Mon, 01 Jan 99999999999 00:00:00 GMT"])
 def test_a_retry_after_that_is_not_an_http_date_is_ignored(delay: str) -> None:
     answer = httpx.Response(503, headers={"retry-after": delay})
-    with client_of(lambda _: answer) as client, pytest.raises(SvcError) as caught:
+    with client_of(Client, lambda _: answer) as client, pytest.raises(SvcError) as caught:
         client.lookup("proof", PROOF_ID)
     assert (caught.value.code, caught.value.retry_after) == ("unavailable", None)
 
 
-def required_approval(expires_at: str) -> dict[str, Any]:
-    request_hash = "ab" * 32
-    receipt = {
-        "schema_version": "svc.agent.admission.response/1.0",
-        "receipt_id": f"svc-agent-admission-{request_hash[:16]}",
-        "status": "APPROVAL_REQUIRED",
-        "request_hash": request_hash,
-        "registry_proof_id": PROOF_ID,
-        "vee_recorded": True,
-    }
-    receipt |= {"response_hash": canonical_hash(receipt)}
-    return PENDING | {"state": "approval_required", "receipt": receipt, "expires_at": expires_at}
+RECEIPT = receipt_of({}, "APPROVAL_REQUIRED", 1)
 
 
 def test_an_approval_may_have_expired_in_the_year_0() -> None:
-    status = required_approval("0000-01-01T00:00:00.000Z")
-    with client_of(lambda _: httpx.Response(202, json=status)) as client, pytest.raises(SvcError) as caught:
-        client.wait_for_approval(PROOF_ID)
+    status = pending(RECEIPT, "0000-01-01T00:00:00.000Z")
+    with client_of(Client, lambda _: status) as client, pytest.raises(SvcError) as caught:
+        client.wait_for_approval(RECEIPT["registry_proof_id"])
     assert caught.value.code == "approval_required"
 
 
 def test_an_approval_expires_by_the_clock_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    status = required_approval("2020-01-01T00:00:00.000Z")
     dates = iter(["Tue, 31 Dec 2019 23:59:59 GMT", "Wed, 01 Jan 2020 00:00:29 GMT", "Wed, 01 Jan 2020 00:00:31 GMT"])
     monkeypatch.setattr("time.sleep", lambda _: None)
     with (
-        client_of(lambda _: httpx.Response(202, json=status, headers={"date": next(dates)})) as client,
+        client_of(Client, lambda _: pending(RECEIPT, "2020-01-01T00:00:00.000Z", next(dates))) as client,
         pytest.raises(SvcError) as caught,
     ):
-        client.wait_for_approval(PROOF_ID)
+        client.wait_for_approval(RECEIPT["registry_proof_id"])
     assert (caught.value.code, list(dates)) == ("approval_required", [])
 
 
 def test_the_wait_for_an_approval_ends_although_the_clock_of_the_service_never_advances() -> None:
-    status, polls = required_approval("2020-01-01T00:00:00.000Z"), list[None]()
+    polls = list[None]()
 
     def answer(_: httpx.Request) -> httpx.Response:
         polls.append(None)
         assert len(polls) < 10
-        return httpx.Response(202, json=status, headers={"date": "Wed, 01 Jan 2020 00:00:29 GMT"})
+        return pending(RECEIPT, "2020-01-01T00:00:00.000Z", "Wed, 01 Jan 2020 00:00:29 GMT")
 
-    with client_of(answer) as client, pytest.raises(SvcError) as caught:
-        client.wait_for_approval(PROOF_ID)
+    with client_of(Client, answer) as client, pytest.raises(SvcError) as caught:
+        client.wait_for_approval(RECEIPT["registry_proof_id"])
     assert (caught.value.code, len(polls) > 1) == ("approval_required", True)
 
 
@@ -181,7 +140,7 @@ def test_a_compressed_response_is_not_decompressed() -> None:
         requests.append(request)
         return httpx.Response(200, headers={"content-encoding": "gzip, gzip"}, stream=httpx.ByteStream(bomb))
 
-    with client_of(answer) as client, pytest.raises(SvcError, match="compressed") as caught:
+    with client_of(Client, answer) as client, pytest.raises(SvcError, match="compressed") as caught:
         client.lookup("proof", PROOF_ID)
     assert caught.value.code == "unexpected_response"
     assert [one.headers["accept-encoding"] for one in requests] == ["identity"]
@@ -202,7 +161,9 @@ def test_an_answer_may_have_more_members_than_this_version_knows() -> None:
         "export": {**document, **parts, "verdict": verdict, "more": 1},
         document["proof_id"]: {**view, "proof_id": document["proof_id"], "aep": document["aep"], "verdict": verdict},
     }
-    with client_of(lambda request: httpx.Response(200, json=answers[request.url.path.split("/")[-1]])) as client:
+    with client_of(
+        Client, lambda request: httpx.Response(200, json=answers[request.url.path.split("/")[-1]])
+    ) as client:
         exported = client.export_proof(document["proof_id"]).response
         assert client.read_proof(document["proof_id"]).response["verdict"] == verdict
     # An export that is verified has exactly the known members.

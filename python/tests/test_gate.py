@@ -16,43 +16,24 @@ from langchain_core.tools import BaseTool
 from svc_verification import AsyncClient, Client, Gate, LostOutcome, SvcError, admitted, canonical_hash
 from svc_verification.langchain import admit_tool
 
-PROOF_ID = "019aa2c1e07b70008a3e5d6b7c8d9e0f"
-SETTINGS: dict[str, Any] = {"engine_url": "http://engine", "tenant_id": "acme", "api_key": "key"}
+from .engine import AGENT, SETTINGS, Engine, Kind, admit, client_of
 
 
-def receipt_of(request: httpx.Request) -> httpx.Response:
-    request_hash = canonical_hash(json.loads(request.content))
-    receipt = {
-        "schema_version": "svc.agent.admission.response/1.0",
-        "receipt_id": f"svc-agent-admission-{request_hash[:16]}",
-        "status": "ADMITTED",
-        "request_hash": request_hash,
-        "registry_proof_id": PROOF_ID,
-        "vee_recorded": True,
-    }
-    return httpx.Response(200, json=receipt | {"response_hash": canonical_hash(receipt)})
-
-
-def is_outcome(request: httpx.Request) -> bool:
-    return bool(json.loads(request.content)["kind"] == "outcome")
-
-
-def gate_of(kind: type[Client] | type[AsyncClient], answer: Callable[..., Any], lost: list[LostOutcome]) -> Gate:
-    client = kind(transport=httpx.MockTransport(answer), **SETTINGS)
-    return Gate(client, {"id": "agent-7"}, on_outcome_error=lost.append)
+def gate_of(kind: Kind, engine: Callable[..., Any]) -> Gate:
+    return Gate(client_of(kind, engine), AGENT)
 
 
 def test_an_outcome_whose_recording_is_cancelled_is_reported_as_lost() -> None:
-    recording, lost = asyncio.Event(), list[LostOutcome]()
+    engine, recording, lost = Engine(), asyncio.Event(), list[LostOutcome]()
 
     async def answer(request: httpx.Request) -> httpx.Response:
-        if is_outcome(request):
+        if len(engine.sent) == 1:
             recording.set()
             await anyio.sleep_forever()
-        return receipt_of(request)
+        return engine(request)
 
     async def run() -> None:
-        @admitted(gate_of(AsyncClient, answer, lost), tool="book")
+        @admitted(Gate(client_of(AsyncClient, answer), AGENT, on_outcome_error=lost.append), tool="book")
         async def book() -> int:
             return 4
 
@@ -68,13 +49,8 @@ def test_an_outcome_whose_recording_is_cancelled_is_reported_as_lost() -> None:
 
 def test_an_outcome_whose_recording_is_interrupted_is_reported_as_lost() -> None:
     lost = list[LostOutcome]()
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if is_outcome(request):
-            raise KeyboardInterrupt
-        return receipt_of(request)
-
-    book = admitted(gate_of(Client, answer, lost), tool="book")(lambda: 4)
+    client = client_of(Client, Engine(admit, KeyboardInterrupt()))
+    book = admitted(Gate(client, AGENT, on_outcome_error=lost.append), tool="book")(lambda: 4)
     with pytest.raises(KeyboardInterrupt):
         book()
     assert [one.envelope["result"] for one in lost] == ["succeeded"]
@@ -86,7 +62,7 @@ def test_a_gate_without_a_setting_of_the_engine_is_rejected_at_once(name: str, m
     for variable in ("SVC_ENGINE_URL", "SVC_TENANT_ID", "SVC_API_KEY"):
         monkeypatch.setenv(variable, "http://other")
     with pytest.raises(SvcError, match=name) as caught:
-        Gate(Client(**SETTINGS | {name: ""}), {"id": "agent-7"})
+        Gate(Client(**SETTINGS | {name: ""}), AGENT)
     assert caught.value.code == "invalid_input"
 
 
@@ -97,7 +73,7 @@ def test_a_call_whose_description_fails_does_not_run(option: str) -> None:
 
     ran = list[int]()
     options: dict[str, Any] = {option: describe}
-    book = admitted(gate_of(Client, receipt_of, []), tool="book", **options)(lambda: ran.append(4))
+    book = admitted(gate_of(Client, Engine()), tool="book", **options)(lambda: ran.append(4))
     with pytest.raises(SvcError, match=r"book did not run: .*no such guest") as caught:
         book()
     assert (caught.value.code, caught.value.tool, ran) == ("invalid_input", "book", [])
@@ -113,34 +89,24 @@ async def async_generator() -> AsyncIterator[int]:
 
 @pytest.mark.parametrize("lazy", [coroutine, async_generator, lambda: (one for one in [4])])
 def test_an_unstarted_coroutine_or_generator_is_a_failed_outcome(lazy: Callable[[], Any]) -> None:
-    results = list[str]()
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if is_outcome(request):
-            results.append(json.loads(request.content)["result"])
-        return receipt_of(request)
-
+    engine = Engine()
     # Like a decorator that hides the coroutine function.
-    book = admitted(gate_of(Client, answer, []), tool="book")(lambda: lazy())
+    book = admitted(gate_of(Client, engine), tool="book")(lambda: lazy())
     with pytest.raises(TypeError, match=r"book returned a .*, whose body has not run"):
         book()
-    assert results == ["failed"]
+    assert engine.shown("result") == [(None,), ("failed",)]
 
 
 def test_a_call_with_wrong_arguments_is_not_admitted() -> None:
-    sent = list[httpx.Request]()
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        sent.append(request)
-        return receipt_of(request)
+    engine = Engine()
 
     def book(seats: int) -> int:
         return seats
 
-    gated: Callable[..., Any] = admitted(gate_of(Client, answer, []), tool="book", hashed=lambda *_: 4)(book)
+    gated: Callable[..., Any] = admitted(gate_of(Client, engine), tool="book", hashed=lambda *_: 4)(book)
     with pytest.raises(TypeError):
         gated(1, 2)
-    assert sent == []
+    assert engine.sent == []
 
 
 def test_hashed_describes_the_call_of_a_wrapper_with_other_arguments() -> None:
@@ -151,7 +117,7 @@ def test_hashed_describes_the_call_of_a_wrapper_with_other_arguments() -> None:
     def with_session(seats: int) -> str:
         return book("session", seats)
 
-    gate = gate_of(Client, receipt_of, [])
+    gate = gate_of(Client, Engine())
     assert admitted(gate, tool="book", hashed=lambda seats: seats)(with_session)(2) == "2 by session"
 
 
@@ -163,10 +129,10 @@ class Book:
 def test_an_object_whose_call_is_a_coroutine_needs_a_gate_with_an_async_client() -> None:
     # With a blocking client, the call would return before the coroutine ran.
     with pytest.raises(SvcError, match="needs an AsyncClient"):
-        admitted(gate_of(Client, receipt_of, []), tool="book")(Book())
+        admitted(gate_of(Client, Engine()), tool="book")(Book())
 
     async def run() -> list[int]:
-        return await admitted(gate_of(AsyncClient, receipt_of, []), tool="book")(Book())([2])
+        return await admitted(gate_of(AsyncClient, Engine()), tool="book")(Book())([2])
 
     assert anyio.run(run) == [2]
 
@@ -181,19 +147,14 @@ class Booking(BaseTool):
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["invoke", "ainvoke"])
 def test_a_langchain_class_without_a_coroutine_needs_a_blocking_client(*, is_async: bool) -> None:
-    sent = list[str]()
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        sent.append(json.loads(request.content)["kind"])
-        return receipt_of(request)
-
-    tool = admit_tool(Booking(), gate_of(Client, answer, []))
+    engine = Engine()
+    tool = admit_tool(Booking(), gate_of(Client, engine))
 
     async def run() -> Any:
         return await tool.ainvoke({"seats": 2})
 
     assert (anyio.run(run) if is_async else tool.invoke({"seats": 2})) == "a table for 2"
-    assert sent == ["admission", "outcome"]
+    assert engine.shown("kind") == [("admission",), ("outcome",)]
 
 
 SEATS = {"title": "book", "type": "object", "properties": {"seats": {"type": "integer"}}}
@@ -222,14 +183,8 @@ class Configured(BaseTool):
 
 @pytest.mark.parametrize(("tool", "names"), [(Lenient(), ("config", "run_manager")), (Configured(), ("config",))])
 def test_the_hash_of_a_langchain_call_covers_every_argument_of_the_model(tool: BaseTool, names: tuple[str]) -> None:
-    hashes = list[str]()
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if not is_outcome(request):
-            hashes.append(json.loads(request.content)["arguments_hash"])
-        return receipt_of(request)
-
-    gated = admit_tool(tool, gate_of(Client, answer, []))
+    engine = Engine()
+    gated = admit_tool(tool, gate_of(Client, engine))
     given = {"seats": 2} | {name: {"guest": "Eve"} for name in names}
     assert json.loads(gated.invoke(given, {"tags": ["evening"]})) == given
-    assert hashes == [canonical_hash(given)]
+    assert engine.sent[0]["arguments_hash"] == canonical_hash(given)

@@ -1,7 +1,7 @@
 """The vectors that protocol/vectors/README.md describes, with the expected results.
 
-test_tiles.py tests `tiles.json`. No test covers consistency proofs and the subtrees of test/vectors/subtrees.json:
-only a log, its witnesses and its monitors compute them.
+test_tiles.py tests `tiles.json`. No test covers consistency proofs: only a log, its witnesses and its monitors compute
+them.
 """
 
 import base64

@@ -323,17 +323,6 @@ it('stored page > gives the same items, paths and root as its decoded items', ()
   );
 });
 
-it('stored page > leads to the same child pages when bits of its references that its root does not cover are altered', () => {
-  const leaves = leavesOf(
-    [0x10, 0x20, 0x30].map((high) => Uint8Array.of(1, high, ...Array<number>(15).fill(9))),
-  );
-  const refs = refsOf(leaves);
-  const altered = refs.map((ref) => ({ ...ref, key: Uint8Array.from(ref.key).fill(0xff, 2) }));
-  const page = new StoredPage(1, encodeRefs(1, altered));
-  expect(page.root(sha256)).toEqual(mapRoot(sha256, refs));
-  for (const [at, { key }] of leaves.entries()) expect(page.endOf(key)).toBe(at);
-});
-
 it('stored page > is malformed when it is empty, truncated, unsorted or of another level', () => {
   const leaves = leavesOf([Uint8Array.from({ length: 17 }, () => 1), new Uint8Array(17)]);
   const [low, high] = leaves as [Leaf, Leaf];

@@ -10,7 +10,7 @@ import {
   type ProofFacts,
 } from '#protocol/state/answers';
 import { decodeHistory, decodeProof, type PublicProof } from '#protocol/state/record';
-import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
+import { ARTIFACT_KINDS, type ArtifactKind, packageStatus } from '#protocol/status';
 import { sha256 } from '../fixtures/leaves.js';
 import { nextVectors } from '../fixtures/next-vectors.js';
 import { ORIGIN, proofIdOf } from '../fixtures/public-log.js';
@@ -141,6 +141,10 @@ describe('an answer', () => {
     expect(packageAnswer(sha256, MATCH, PACKAGE_ID, members)).toBe(
       unresolvedBody('trust', PACKAGE_ID),
     );
+  });
+
+  it('about a package without members asserts nothing', () => {
+    expect(packageStatus([])).toBe(NO);
   });
 });
 

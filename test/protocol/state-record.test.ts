@@ -29,38 +29,6 @@ const again = {
   history: (bytes: Uint8Array) => concat(...decodeHistory(bytes).map(encodeEvent)),
 };
 
-it('a record of the Python implementation has the facts of its proof', () => {
-  const { record, history } = proofs[0]!;
-  const time = (minute: number): number => Date.UTC(2026, 10, 22, 8, minute);
-  expect(decodeProof(record)).toEqual({
-    aepHash: record.subarray(58, 90),
-    proofRecordHash: record.subarray(90),
-    effect: 'ADMIT',
-    isLive: false,
-    hasArtifacts: true,
-    verdict: 'pass',
-    isGone: false,
-    revoked: 0b0100,
-    leafIndex: 6,
-    acceptedAt: time(1),
-    verdictSize: 13,
-    verifiedAt: time(8),
-    keyIndex: 2,
-    ends: [null, time(30), time(40), time(30)],
-  });
-  expect(decodeHistory(history)).toEqual([
-    { type: 'passed', index: 13, time: time(8) },
-    {
-      type: 'revoked',
-      index: 14,
-      time: time(9),
-      kind: 'certificate',
-      reasonHash: fromHex('22'.repeat(32)),
-    },
-  ]);
-  expect(decodeAepKey(aepKey!.record)).toMatchObject({ from: 3, retiredFrom: 1_000_000 });
-});
-
 it.each([
   ['proof', proofs[0]!.record],
   ['history', proofs[0]!.history],

@@ -140,17 +140,6 @@ describe('TreeReader', () => {
     );
   });
 
-  it('reads only tiles that exist at the requested size', async () => {
-    const n = 256 * 3 + 17;
-    const partial: TileReader = (level, index, width) => {
-      expect(width).toBe(level === 0 && index === 3 ? 17 : level === 0 ? 256 : 3);
-      return Promise.resolve(store.tiles.get(`${level}/${index}`)!.subarray(0, width * 32));
-    };
-    expect(await rootFromTiles(sha256, n, partial)).toEqual(
-      rootOf(sha256, leaves, { start: 0, end: n }),
-    );
-  });
-
   it('rejects a node that exceeds the size of the tree', async () => {
     const node = { level: 9, index: 1 };
     const found = await hashAt(sha256, node, 1024, store.read);

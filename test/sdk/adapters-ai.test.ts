@@ -3,7 +3,6 @@ import { MockLanguageModelV3, simulateReadableStream } from 'ai/test';
 import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
 import { admitTools } from '#sdk/adapters/ai';
-import { openGate } from '#sdk/adapters/index';
 import { SdkError } from '#sdk/index';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 
@@ -64,13 +63,6 @@ function tools() {
         return { table: seats };
       },
     }),
-    deleteAuditLog: tool({
-      inputSchema: z.object({}),
-      execute: () => {
-        ran.push('deleteAuditLog');
-        return 'gone';
-      },
-    }),
     fail: tool({
       inputSchema: z.object({}),
       execute: (): Promise<string> => Promise.reject(new Error('no table is free')),
@@ -106,21 +98,6 @@ describe('admitTools', () => {
       args: { seats: 2, garden: true },
       result: { table: 2 },
     });
-  });
-
-  it('does not run a denied tool, and shows the model the reason', async () => {
-    const denying = model([['deleteAuditLog', {}]]);
-    const wrapped = admitTools(tools(), openGate(world.common, 'ai-sdk'));
-    const result = streamText({ model: denying, tools: wrapped, prompt: 'Go', stopWhen });
-    expect(await result.text).toBe('done');
-    const [step] = await result.steps;
-    const part = step?.content.find((one) => one.type === 'tool-error');
-    const error = part?.error as SdkError;
-    expect(error).toBeInstanceOf(SdkError);
-    expect(error.code).toBe('policy_denied');
-    expect(ran).toEqual([]);
-    expect(JSON.stringify(denying.doStreamCalls[1]?.prompt)).toContain('denied by policy');
-    expect(await world.verdict(error.proofId!)).toEqual({ status: 'VALID', effect: 'DENY' });
   });
 
   it('passes errors and streamed results through', async () => {

@@ -41,10 +41,11 @@ function modelThatCalls(name: string, args: object): Model {
 
 function tools() {
   ran = [];
-  const admitted = admitTool(tool, world.common);
-  const none = z.object({});
   return [
-    admitted({
+    admitTool(
+      tool,
+      world.common,
+    )({
       name: 'book_table',
       description: 'Books a table.',
       parameters: z.object({ seats: z.number(), garden: z.boolean().default(true) }),
@@ -52,18 +53,6 @@ function tools() {
         ran.push('book_table');
         return { table: seats };
       },
-    }),
-    admitted({
-      name: 'deleteAuditLog',
-      description: 'Deletes the log.',
-      parameters: none,
-      execute: () => void ran.push('deleteAuditLog'),
-    }),
-    admitted({
-      name: 'fail',
-      description: 'Fails.',
-      parameters: none,
-      execute: (): Promise<string> => Promise.reject(new Error('no table is free')),
     }),
   ];
 }
@@ -93,13 +82,6 @@ describe('admitTool for OpenAI Agents', () => {
       args: { seats: 2, garden: true },
       result: { table: 2 },
     });
-  });
-
-  it('does not run a denied tool, and the model reads the reason only', async () => {
-    const answer = await run('deleteAuditLog');
-    expect(answer).toMatch(/"deleteAuditLog did not run: denied by policy: .+ \(proof /);
-    expect(answer).not.toContain('try again');
-    expect(ran).toEqual([]);
   });
 
   it('does not end the run of an agent whose denied tool has an output schema', async () => {

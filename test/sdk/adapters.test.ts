@@ -30,19 +30,6 @@ async function blocked(call: Promise<unknown>, code?: SdkErrorCode): Promise<Sdk
 }
 
 describe('admitted function', () => {
-  it('runs, and its admission and outcome have proofs', async () => {
-    const book = tool({ agent: { id: 'agent-7', framework: 'none' } });
-    expect(await book({ seats: 2 }, 'window')).toEqual({ table: 4 });
-    expect(ran).toEqual([[{ seats: 2 }, 'window']]);
-    await world.expectProof(world.admitted[0], {
-      agent: { id: 'agent-7', framework: 'none' },
-      action: 'RESERVATIONS.CREATE',
-      tool: 'reservations.create',
-      args: [{ seats: 2 }, 'window'],
-      result: { table: 4 },
-    });
-  });
-
   it('keeps `this`, arguments and name, and hashes only the chosen arguments', async () => {
     const table = {
       seats: 4,

@@ -68,11 +68,6 @@ def test_the_log_is_read_with_tiles(client: Driven) -> None:
     assert entries[index]["proof_id"] == proof_id
 
 
-def test_an_unknown_proof_is_proved_to_be_absent(client: Driven) -> None:
-    found = client.lookup("proof", "019aa2c1e07b7c0f8a3e5d6b7c8d9e0f")
-    assert (found.verification_status, found.record["result"]) == ("NOT_FOUND", "NOT_FOUND")
-
-
 def test_the_same_body_returns_the_same_receipt(client: Driven) -> None:
     for body in (
         agent_envelope("acme", "admission", {"agent": AGENT, "action": "BOOK"}),
