@@ -40,7 +40,7 @@ class AgentRun(Generic[ReceiptT]):
         """Waits for the open requests, repeats the requests without a known decision, and closes the run.
 
         The package of the run then proves that the run has these requests and no others. After an error, call `close`
-        again.
+        again; after the problem `run_incomplete`, first send another request in the run, which gets the missing number.
         """
         return self._start(self._close())
 
@@ -54,8 +54,7 @@ class AgentRun(Generic[ReceiptT]):
         self, envelope: Mapping[str, Any], send: Callable[[dict[str, Any]], Any], *, is_observed: bool = False
     ) -> Receipt:
         with self._lock:
-            if self._is_closing:
-                raise SvcError("invalid_input", "the run is closed")
+            self._require_not_closing()
             self._open += 1
             seq = self._take()
         numbered = {**envelope, "run": {"id": self.id, "seq": seq}}
@@ -71,6 +70,10 @@ class AgentRun(Generic[ReceiptT]):
             with self._lock:
                 self._open -= 1
 
+    def _require_not_closing(self) -> None:
+        if self._is_closing:
+            raise SvcError("invalid_input", "the run is closed")
+
     def _take(self) -> int:
         if self._free:
             return self._free.pop(0)
@@ -83,6 +86,7 @@ class AgentRun(Generic[ReceiptT]):
     async def _close(self) -> Receipt:
         client = self._client
         with self._lock:
+            self._require_not_closing()
             self._is_closing = True
         try:
             while self._open:
