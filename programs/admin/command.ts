@@ -25,11 +25,13 @@ export interface Admin {
   act: <T>(work: (tx: Transaction) => Promise<T>) => Promise<T>;
   /** Prints progress; never the result. */
   say: (text: string) => void;
+  /** Prints a document whose member `name` is a list of any length, and returns the length. */
+  printList: (document: object, name: string, rows: AsyncIterable<object>) => Promise<number>;
 }
 
 export interface Outcome {
-  /** The result, which `--json` prints. */
-  document: unknown;
+  /** The result, which `--json` prints; absent if the command has printed it with `printList`. */
+  document?: unknown;
   /** Printed on a terminal instead of a table, when the document would not make a readable table. */
   text?: string;
   /** The command completed with a negative result: exit code 1. */
