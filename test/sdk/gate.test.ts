@@ -206,3 +206,18 @@ it('openRun > reports the number of a rejected request as missing, and gives it 
   const { response } = await readRunHttp(world.options, { run: run.id, agent: agent.id });
   expect(response).toMatchObject({ state: 'closed', missing: [] });
 });
+
+it('openRun > states no failed outcome of an observed tool, and rejects a second close', async ({
+  world,
+}) => {
+  const run = openRun({ engine: world.options, agent });
+  const gate = openGate(optionsIn(world, { mode: 'observe', onNotAdmitted: () => undefined }));
+  world.network.faults.push(...Array.from({ length: 5 }, () => ({ kind: 'lost' }) as const));
+  expect(await gate.guard(refund('2.00', { run }), () => 'refunded')).toBe('refunded');
+  const [closed, again] = await Promise.allSettled([run.close(), run.close()]);
+  expect(closed).toMatchObject({ value: { status: 'ADMITTED' } });
+  expect(again).toMatchObject({ reason: { code: 'invalid_input', message: 'the run is closed' } });
+  const { response } = await readRunHttp(world.options, { run: run.id, agent: agent.id });
+  // The only member is the admission.
+  expect(response).toMatchObject({ state: 'closed', missing: [], members: [{ seq: 0 }] });
+});
