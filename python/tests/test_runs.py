@@ -116,6 +116,21 @@ def test_the_close_repeats_a_request_without_a_decision_and_its_tool_did_not_run
 
 
 @kinds
+@pytest.mark.parametrize(("status", "code"), [(422, "parent_not_found"), (500, "admission_failed")])
+def test_a_run_can_be_closed_although_the_repetition_of_a_request_is_rejected(
+    kind: Kind, status: int, code: str
+) -> None:
+    engine = Engine(unavailable, problem(status, code))
+
+    async def program(opened: Any, tool: Callable[..., Any]) -> None:
+        assert await not_admitted(lambda: tool(1)) == "unavailable"
+        await settle(opened.close())
+
+    play(kind, engine, program)
+    assert numbers(engine) == [("admission", 0), ("admission", 0), ("close", 0)]
+
+
+@kinds
 def test_the_close_does_not_claim_that_an_observed_tool_failed(kind: Kind) -> None:
     engine = Engine(unavailable)
 

@@ -96,8 +96,11 @@ class AgentRun(Generic[ReceiptT]):
                 try:
                     receipt = await settle(client.submit(envelope))
                 except SvcError as error:
-                    if not _is_decision(error):
-                        raise
+                    if not _has_number(error):
+                        if error.code != "invalid_request" and _problem_code(error) != "admission_failed":
+                            raise
+                        # No repetition changes this rejection.
+                        insort(self._free, envelope["run"]["seq"])
                 self._undecided.pop(0)
                 if receipt is not None and envelope["kind"] == "admission" and not is_observed:
                     # The caller of the request got an error, so the tool did not run.
@@ -126,12 +129,12 @@ def open_run(client: Client | AsyncClient, agent: Agent, place: Run | None = Non
     return AgentRun(client, agent, place or {"id": id_, "seq": 0})
 
 
-def _is_decision(error: BaseException) -> bool:
-    """A denial or a required approval, which is in the log under its number."""
-    return isinstance(error, SvcError) and (error.denial is not None or error.approval is not None)
+def _problem_code(error: SvcError) -> str | None:
+    return None if error.problem is None else error.problem["code"]
 
 
 def _has_number(error: BaseException) -> bool:
-    """Whether the number is in use, by this request or another one."""
-    is_taken = isinstance(error, SvcError) and error.problem is not None and error.problem["code"] == "run_seq_taken"
-    return is_taken or _is_decision(error)
+    """Whether the number is in use: by a denial or a required approval, or by another request."""
+    if not isinstance(error, SvcError):
+        return False
+    return error.denial is not None or error.approval is not None or _problem_code(error) == "run_seq_taken"
