@@ -59,6 +59,11 @@ export function openRun(
     if (isClosing) throw new SdkError('invalid_input', 'the run is closed');
   }
 
+  function release(seq: number): void {
+    free.push(seq);
+    free.sort((a, b) => a - b);
+  }
+
   async function number<T>(
     envelope: AgentEnvelope,
     send: (numbered: AgentEnvelope) => Promise<T>,
@@ -70,11 +75,10 @@ export function openRun(
     try {
       return await send(numbered);
     } catch (error) {
-      const { code, problem, proofId } = error as Partial<SdkError>;
-      if (isDecision(error) || problem?.code === 'run_seq_taken') throw error;
-      if (code !== undefined && REJECTED.has(code) && proofId === undefined) free.push(seq);
+      if (hasNumber(error)) throw error;
+      const { code, proofId } = error as Partial<SdkError>;
+      if (code !== undefined && REJECTED.has(code) && proofId === undefined) release(seq);
       else undecided.set(numbered, isObserved);
-      free.sort((a, b) => a - b);
       throw error;
     }
   }
@@ -83,8 +87,12 @@ export function openRun(
     // The loop also sends the outcomes that it adds to the map.
     for (const [envelope, isObserved] of undecided) {
       const receipt = await admitHttp(engine, envelope).catch((error: unknown) => {
-        if (isDecision(error)) return null;
-        throw error;
+        const { code, problem } = error as Partial<SdkError>;
+        if (hasNumber(error)) return null;
+        if (code !== 'invalid_request' && problem?.code !== 'admission_failed') throw error;
+        // No repetition changes this rejection.
+        release(envelope.run!.seq);
+        return null;
       });
       undecided.delete(envelope);
       if (receipt === null || envelope.kind !== 'admission' || isObserved) continue;
@@ -127,8 +135,8 @@ export function openRun(
   };
 }
 
-/** A denial or a required approval, which is in the log under its number. */
-function isDecision(error: unknown): boolean {
-  const { approval, denial } = error as Partial<SdkError>;
-  return approval !== undefined || denial !== undefined;
+/** Whether the number is in use: by a denial or a required approval, or by another request. */
+function hasNumber(error: unknown): boolean {
+  const { approval, denial, problem } = error as Partial<SdkError>;
+  return approval !== undefined || denial !== undefined || problem?.code === 'run_seq_taken';
 }
