@@ -25,13 +25,15 @@ export interface Admin {
   act: <T>(work: (tx: Transaction) => Promise<T>) => Promise<T>;
   /** Prints progress; never the result. */
   say: (text: string) => void;
+  /** Prints a document whose member `name` is a list of any length, and returns the length. */
+  printList: (document: object, name: string, rows: AsyncIterable<object>) => Promise<number>;
 }
 
 /** A result with a text of its own for terminals, or with an exit code other than 0. */
 export class Outcome {
   constructor(
-    /** The result, which `--json` prints. */
-    readonly document: object,
+    /** The result, which `--json` prints; null if the command has printed it with `printList`. */
+    readonly document: object | null,
     readonly more: {
       /** Printed on a terminal instead of a table, when the document would not make a readable table. */
       text?: string;

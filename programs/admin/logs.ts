@@ -29,10 +29,17 @@ export function addLogCommands(add: AddCommand): void {
     'log lost <snapshot>',
     'List published leaves that the database lacks, after a restore or failover; exit code 1 if any',
     '/srv/public --vkey log.example.org/2026+0a1b2c3d+AR…',
-    async ({ database }, place: string, { vkey }: { vkey: string }) => {
+    async ({ database, printList }, place: string, { vkey }: { vkey: string }) => {
       const sql = await database();
-      const found = await withPublishedLog(place, vkey, (log) => compare(sql, log));
-      return new Outcome(found, { failed: found.lost.length > 0 });
+      const lost = await withPublishedLog(place, vkey, async ({ origin, tree }) => {
+        const { size } = tree.head;
+        const inDatabase = await treeSize(sql);
+        const common = await commonLeaves(sql, tree, Math.min(inDatabase, size));
+        const only_in_database = inDatabase - common;
+        const document = { origin, published: size, common, only_in_database };
+        return printList(document, 'lost', lostLeaves(tree, common));
+      });
+      return new Outcome(null, { failed: lost > 0 });
     },
   ).requiredOption(...VKEY);
   add(
@@ -63,15 +70,10 @@ export function addLogCommands(add: AddCommand): void {
     .requiredOption(...confirmOption('LOG_ORIGIN'));
 }
 
-async function compare(sql: Pool, { origin, tree }: PublishedLog) {
-  const { size } = tree.head;
-  const inDatabase = await treeSize(sql);
-  const common = await commonLeaves(sql, tree, Math.min(inDatabase, size));
-  const lost: ReturnType<typeof lostLeaf>[] = [];
-  for await (const { first, entries } of entriesFrom(tree, common)) {
-    lost.push(...entries.map((bytes, place) => lostLeaf(first + place, bytes)));
+async function* lostLeaves(tree: PublishedLog['tree'], from: number) {
+  for await (const { first, entries } of entriesFrom(tree, from)) {
+    yield* entries.map((bytes, place) => lostLeaf(first + place, bytes));
   }
-  return { origin, published: size, common, only_in_database: inDatabase - common, lost };
 }
 
 function lostLeaf(leafIndex: number, bytes: Uint8Array) {

@@ -184,6 +184,7 @@ async function execute(
     openDatabase(adminConfig(role, env).databaseUrl, role, { ...settings, ...more });
   const database: Admin['database'] = (more) =>
     more === undefined ? (pool ??= open()) : (pool = open(more));
+  const isForPerson = terminal.isTerminal === true && options.json === undefined;
   try {
     const result = await work({
       actor,
@@ -194,12 +195,29 @@ async function execute(
         return withAuditContext(sql, { actor, act: name }, change).catch(explainLoss);
       },
       say: terminal.err,
+      printList: async (head, name, rows) => {
+        terminal.out(
+          isForPerson
+            ? plainLines(readable(head))
+            : `${safeJson(head, 2).replace(/\n\}$/, '')},\n  "${name}": [`,
+        );
+        let count = 0;
+        for await (const row of rows) {
+          const separator = count++ === 0 ? '\n    ' : ',\n    ';
+          terminal.out(
+            isForPerson ? plainLines(readable({ [name]: row })) : separator + safeJson(row),
+          );
+        }
+        if (!isForPerson) terminal.out('\n  ]\n}\n');
+        return count;
+      },
     });
     const { document, more } = result instanceof Outcome ? result : new Outcome(result, {});
-    const isForPerson = terminal.isTerminal === true && options.json === undefined;
-    terminal.out(
-      isForPerson ? plainLines(more.text ?? readable(document)) : `${safeJson(document, 2)}\n`,
-    );
+    if (document !== null) {
+      terminal.out(
+        isForPerson ? plainLines(more.text ?? readable(document)) : `${safeJson(document, 2)}\n`,
+      );
+    }
     if (more.unreachable === true) return 2;
     return more.failed === true ? 1 : 0;
   } finally {

@@ -296,8 +296,10 @@ function checkBacklogs({ batches, checkpoint, log, pending, verifier }: Facts, w
     `an admission has waited ${seconds(pending.oldest_ms)}`,
     "read the workers' logs; npm run board shows the queue",
   );
+  // After a quiet time the last verdict is old; the time of a batch item is that of its acceptance.
+  const stalledMs = Math.min(verifier.verified_ms_ago ?? Infinity, verifier.oldest_ms ?? 0);
   when(
-    verifier.lag > 0 && (verifier.verified_ms_ago ?? Infinity) > TIMEOUT_MS,
+    verifier.lag > 0 && stalledMs > TIMEOUT_MS,
     `the verifier is ${verifier.lag} leaves behind the log and makes no progress`,
     "read the verifier's log: newer proofs are not published",
   );

@@ -36,8 +36,8 @@ export interface MonitorOptions {
   report: (finding: Finding) => void;
 }
 
-/** Limits, so that a hostile log cannot fill the state. Alarms of one code leave room for every other code. */
-const MAX_LASTING_OF_CODE = 100;
+/** Limits, so that a hostile log cannot fill memory and state. Findings of one code leave room for every other code. */
+const MAX_OF_CODE = 100;
 const MAX_LOOKS = 1000;
 
 /** The merge delay in seconds while the log has no snapshot entry to declare one. */
@@ -76,7 +76,7 @@ export class Monitor {
   /**
    * Polls all sources once. Reads the entries of the first source, and compares the other sources with it.
    *
-   * @returns all findings, which `report` already received: lasting ones only the first time
+   * @returns the findings, of lasting ones and notices at most 100 of a code; `report` gets lasting ones only once
    */
   async pass(
     [main, ...others]: readonly [LogFiles, ...LogFiles[]],
@@ -113,13 +113,15 @@ export class Monitor {
 
   private readonly report = (finding: Finding): void => {
     const { lasting } = this.state;
-    const isKnown = ({ code, where, detail }: Finding): boolean =>
-      code === finding.code && where === finding.where && detail === finding.detail;
-    this.found.push(finding);
-    if (FINDINGS[finding.code] === 'lasting') {
-      if (lasting.some(isKnown)) return;
-      const ofCode = lasting.filter(({ code }) => code === finding.code);
-      if (ofCode.length < MAX_LASTING_OF_CODE) lasting.push(finding);
+    const { code, where, detail } = finding;
+    const hasRoom = (kept: readonly Finding[]): boolean =>
+      kept.filter((one) => one.code === code).length < MAX_OF_CODE;
+    // The number of sources and of watched proofs limits the alarms that are not lasting.
+    if (FINDINGS[code] === 'alarm' || hasRoom(this.found)) this.found.push(finding);
+    if (FINDINGS[code] === 'lasting') {
+      const ofCode = lasting.filter((one) => one.code === code);
+      if (ofCode.some((one) => one.where === where && one.detail === detail)) return;
+      if (hasRoom(lasting)) lasting.push(finding);
     }
     this.options.report(finding);
   };

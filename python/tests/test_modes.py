@@ -1,5 +1,6 @@
 """Approvals, and the mode `observe`, without a service."""
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from svc_verification import (
     AsyncClient,
     Client,
     Gate,
+    LostOutcome,
     PendingApproval,
     Retry,
     SvcError,
@@ -261,6 +263,73 @@ def test_the_stop_iteration_of_a_tool_passes(mode: Any) -> None:
         tool_of(gate, stop)(2)
     gate.drain()
     assert engine.shown("result") == [(None,), ("failed",)]
+
+
+def test_observe_starts_few_threads_and_reports_the_calls_beyond_its_limit() -> None:
+    is_up, engine, errors = threading.Event(), Engine(), list[SvcError]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert is_up.wait(9)
+        return engine(request)
+
+    gate = Gate(client_of(Client, answer), AGENT, mode="observe", on_not_admitted=errors.append)
+    tool, threads = tool_of(gate, lambda seats: seats), threading.active_count()
+    assert [tool(n) for n in range(300)] == list(range(300))
+    started = threading.active_count() - threads
+    is_up.set()
+    gate.drain()
+    assert started <= 64
+    assert [(one.code, one.tool) for one in errors] == [("unavailable", "book")] * 44
+    assert sorted(engine.shown("kind")) == [("admission",)] * 256 + [("outcome",)] * 256
+
+
+def test_an_observed_outcome_whose_request_cannot_start_is_reported_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, lost = client_of(Client, Engine()), list[LostOutcome]()
+    gate = Gate(client, AGENT, mode="observe", on_not_admitted=print, on_outcome_error=lost.append)
+
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def book(seats: int) -> None:
+        gate.drain()
+        monkeypatch.setattr(client, "_spawn", refuse)
+
+    tool_of(gate, book)(2)
+    assert [(one.proof_id, one.envelope["result"]) for one in lost] == [(proof_id(1), "succeeded")]
+    assert isinstance(lost[0].error, RuntimeError)
+
+
+def test_an_observed_call_whose_request_cannot_start_is_reported_and_runs() -> None:
+    client, errors = client_of(Client, Engine()), list[SvcError]()
+    gate = Gate(client, AGENT, mode="observe", on_not_admitted=errors.append)
+    client.close()
+    assert tool_of(gate, lambda seats: seats)(2) == 2
+    assert [(one.code, one.tool) for one in errors] == [("invalid_input", "book")]
+
+
+def test_drain_ends_after_its_tasks_were_cancelled() -> None:
+    async def program() -> None:
+        gate = Gate(client_of(AsyncClient, Engine()), AGENT, mode="observe", on_not_admitted=print)
+        await tool_of(gate, lambda seats: seats)(2)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        with anyio.fail_after(5):
+            await gate.drain_async()
+
+    anyio.run(program)
+
+
+def test_drain_of_a_gate_with_an_async_client_is_rejected() -> None:
+    gate = Gate(client_of(AsyncClient, Engine()), AGENT, mode="observe", on_not_admitted=print)
+    tool = tool_of(gate, lambda seats: seats)
+
+    async def program() -> None:
+        await tool(2)
+        with pytest.raises(SvcError, match="drain_async"):
+            gate.drain()
+        await gate.drain_async()
+
+    anyio.run(program)
 
 
 async def notify(_: object) -> None:

@@ -1,9 +1,12 @@
 """The numbers of a run, without a service."""
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import anyio
+import httpx
 import pytest
 
 from svc_verification import AsyncClient, Client, Gate, LostOutcome, SvcError, agent_envelope, open_run
@@ -113,6 +116,21 @@ def test_the_close_repeats_a_request_without_a_decision_and_its_tool_did_not_run
 
 
 @kinds
+@pytest.mark.parametrize(("status", "code"), [(422, "parent_not_found"), (500, "admission_failed")])
+def test_a_run_can_be_closed_although_the_repetition_of_a_request_is_rejected(
+    kind: Kind, status: int, code: str
+) -> None:
+    engine = Engine(unavailable, problem(status, code))
+
+    async def program(opened: Any, tool: Callable[..., Any]) -> None:
+        assert await not_admitted(lambda: tool(1)) == "unavailable"
+        await settle(opened.close())
+
+    play(kind, engine, program)
+    assert numbers(engine) == [("admission", 0), ("admission", 0), ("close", 0)]
+
+
+@kinds
 def test_the_close_does_not_claim_that_an_observed_tool_failed(kind: Kind) -> None:
     engine = Engine(unavailable)
 
@@ -143,6 +161,27 @@ def test_a_run_can_be_closed_after_its_close_has_failed(kind: Kind) -> None:
     assert [one.envelope["run"]["seq"] for one in lost] == [1]
     expected = [("admission", 0), ("outcome", 1), ("outcome", 1), ("admission", 2), ("outcome", 3)]
     assert numbers(engine) == [*expected, ("outcome", 1), ("close", 4)]
+
+
+def test_a_second_close_of_a_run_is_rejected_while_the_first_runs() -> None:
+    engine = Engine(unavailable)
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        await anyio.sleep(0.01)
+        return engine(request)
+
+    async def main() -> None:
+        client = client_of(AsyncClient, answer)
+        opened = open_run(client, AGENT)
+        tool = tool_of(Gate(client, AGENT), lambda seats: seats, fields=lambda seats: {"run": opened})
+        assert await not_admitted(lambda: tool(1)) == "unavailable"
+        first, second = await asyncio.gather(opened.close(), opened.close(), return_exceptions=True)
+        assert isinstance(first, dict)
+        assert isinstance(second, SvcError)
+        assert (first["status"], second.code) == ("ADMITTED", "invalid_input")
+
+    anyio.run(main)
+    assert numbers(engine) == [("admission", 0), ("admission", 0), ("outcome", 1), ("close", 2)]
 
 
 @kinds

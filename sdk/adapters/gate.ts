@@ -197,9 +197,10 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     const limited = { ...abortable, ...(timeoutMs !== undefined && { timeoutMs }) };
     const send = (one: AgentEnvelope) => admitHttp(limited, one);
     try {
-      const receipt = await breaker(() => run?.send(envelope, send) ?? send(envelope)).catch(
-        (error: unknown) => secondDecision(abortable, planned, call, error),
-      );
+      const isObserved = gate.mode === 'observe';
+      const receipt = await breaker(
+        () => run?.send(envelope, send, isObserved) ?? send(envelope),
+      ).catch((error: unknown) => secondDecision(abortable, planned, call, error));
       notify(options.waitUntil, evidenceSettled(receipt));
       const proofId = receipt.registry_proof_id;
       return { tool, action, proofId, receipt, ...(run !== undefined && { run }) };

@@ -10,11 +10,19 @@ export interface AgentRun {
   /**
    * Waits for the open requests, repeats the requests without a known decision, and closes the run: its
    * package then proves that the run has these requests and no others. After an error, call `close`
-   * again.
+   * again; after the problem `run_incomplete`, first send another request, which gets the missing number.
    */
   close(): Promise<Admitted<AgentReceipt>>;
-  /** Sends a request with the next number. The next request reuses the number of a rejected request. */
-  send<T>(envelope: AgentEnvelope, send: (numbered: AgentEnvelope) => Promise<T>): Promise<T>;
+  /**
+   * Sends a request with the next number. The next request reuses the number of a rejected request.
+   *
+   * @param isObserved whether the tool runs even without an admission
+   */
+  send<T>(
+    envelope: AgentEnvelope,
+    send: (numbered: AgentEnvelope) => Promise<T>,
+    isObserved?: boolean,
+  ): Promise<T>;
   /** Throws `invalid_input` unless the run belongs to this tenant and agent. */
   requireOwner(tenantId: string, agentId: string): void;
 }
@@ -44,42 +52,56 @@ export function openRun(
   let isClosing = false;
   const free: number[] = [];
   const open = new Set<Promise<unknown>>();
-  const undecided = new Set<AgentEnvelope>();
+  /** Requests without a known decision, and whether the tool runs regardless. */
+  const undecided = new Map<AgentEnvelope, boolean>();
+
+  function requireNotClosing(): void {
+    if (isClosing) throw new SdkError('invalid_input', 'the run is closed');
+  }
+
+  function release(seq: number): void {
+    free.push(seq);
+    free.sort((a, b) => a - b);
+  }
 
   async function number<T>(
     envelope: AgentEnvelope,
     send: (numbered: AgentEnvelope) => Promise<T>,
+    isObserved: boolean,
   ): Promise<T> {
-    if (isClosing) throw new SdkError('invalid_input', 'the run is closed');
+    requireNotClosing();
     const seq = free.shift() ?? next++;
     const numbered = { ...envelope, run: { id, seq } };
     try {
       return await send(numbered);
     } catch (error) {
-      const { code, problem, proofId } = error as Partial<SdkError>;
-      if (isDecision(error) || problem?.code === 'run_seq_taken') throw error;
-      if (code !== undefined && REJECTED.has(code) && proofId === undefined) free.push(seq);
-      else undecided.add(numbered);
-      free.sort((a, b) => a - b);
+      if (hasNumber(error)) throw error;
+      const { code, proofId } = error as Partial<SdkError>;
+      if (code !== undefined && REJECTED.has(code) && proofId === undefined) release(seq);
+      else undecided.set(numbered, isObserved);
       throw error;
     }
   }
 
   async function close(): Promise<Admitted<AgentReceipt>> {
-    // The loop also sends the outcomes that it adds to the set.
-    for (const envelope of undecided) {
+    // The loop also sends the outcomes that it adds to the map.
+    for (const [envelope, isObserved] of undecided) {
       const receipt = await admitHttp(engine, envelope).catch((error: unknown) => {
-        if (isDecision(error)) return null;
-        throw error;
+        const { code, problem } = error as Partial<SdkError>;
+        if (hasNumber(error)) return null;
+        if (code !== 'invalid_request' && problem?.code !== 'admission_failed') throw error;
+        // No repetition changes this rejection.
+        release(envelope.run!.seq);
+        return null;
       });
       undecided.delete(envelope);
-      if (receipt === null || envelope.kind !== 'admission') continue;
+      if (receipt === null || envelope.kind !== 'admission' || isObserved) continue;
       // The caller of the request got an error, so the tool did not run.
       const { agent } = envelope;
       const parent_proof_id = receipt.registry_proof_id;
       const outcome = { kind: 'outcome', agent, parent_proof_id, result: 'failed' } as const;
       const run = { id, seq: free.shift() ?? next++ };
-      undecided.add(agentEnvelope(engine.tenantId, { ...outcome, run }));
+      undecided.set(agentEnvelope(engine.tenantId, { ...outcome, run }), false);
     }
     while (free.at(-1) === next - 1) next = free.pop()!;
     const run = { id, seq: next };
@@ -89,8 +111,8 @@ export function openRun(
 
   return {
     id,
-    send: async (envelope, send) => {
-      const sent = number(envelope, send);
+    send: async (envelope, send, isObserved = false) => {
+      const sent = number(envelope, send, isObserved);
       open.add(sent);
       return sent.finally(() => open.delete(sent));
     },
@@ -100,6 +122,7 @@ export function openRun(
       throw invalidInput('/run', message);
     },
     close: async () => {
+      requireNotClosing();
       isClosing = true;
       try {
         await Promise.allSettled(open);
@@ -112,8 +135,8 @@ export function openRun(
   };
 }
 
-/** A denial or a required approval, which is in the log under its number. */
-function isDecision(error: unknown): boolean {
-  const { approval, denial } = error as Partial<SdkError>;
-  return approval !== undefined || denial !== undefined;
+/** Whether the number is in use: by a denial or a required approval, or by another request. */
+function hasNumber(error: unknown): boolean {
+  const { approval, denial, problem } = error as Partial<SdkError>;
+  return approval !== undefined || denial !== undefined || problem?.code === 'run_seq_taken';
 }

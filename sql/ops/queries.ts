@@ -45,9 +45,15 @@ export async function failingLeaves(sql: Db): Promise<FailingLeaves> {
 
 export async function verifierPlace(sql: Db) {
   // Reads the prefix first, so that leaves appended in between cannot make the distance negative.
-  const verified = (await verifiedPrefix(sql))?.treeSize ?? 0;
+  const prefix = await verifiedPrefix(sql);
+  const verified = prefix?.treeSize ?? 0;
+  const [oldest] = await sql<{ at: Date }[]>`
+    select at from svc.log_entry where leaf_index = ${verified}`;
   return {
     lag: Math.max(0, (await treeSize(sql)) - verified),
+    verifiedAt: prefix?.verifiedAt ?? null,
+    /** The time of the first leaf without a verdict. */
+    oldestAt: oldest?.at.getTime() ?? null,
     scrubbedTo: (await scrubPosition(sql))?.nextIndex ?? null,
     ...(await failingLeaves(sql)),
   };

@@ -8,6 +8,7 @@ import type { VerdictEntry } from '#protocol/schemas/log-entry';
 import { DatabaseLease } from '#publisher/registry/lease';
 import { publisherReadiness } from '#publisher/run';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { runAdmin } from '#programs/admin/main';
 import { connect } from '#runtime/postgres/connect';
 import { treeSize } from '#sql/log/log';
 import { verdictEntries } from '#sql/log/public-entries';
@@ -124,6 +125,19 @@ describe('restored database that lacks published leaves', () => {
     expect(proofs.map((leaf) => leaf.proof_id)).toEqual(lost);
     expect(proofs[0]).toMatchObject({ leaf_index: common });
     expect(found.lost).toHaveLength(publishedSize - common);
+  });
+
+  it('admin log lost > prints each leaf when it is read, so that a list of any length needs little memory', async () => {
+    const env = { DATABASE_URL: restored.urlFor('svc_admin') };
+    for (const isTerminal of [true, false]) {
+      const texts: string[] = [];
+      const out = (text: string) => void texts.push(text);
+      const line = ['log', 'lost', published, '--vkey', vkey];
+      expect(await runAdmin(line, { out, err: out, isTerminal }, env)).toBe(1);
+      expect(texts.filter((text) => text.includes(lost[0]!))).toHaveLength(1);
+      expect(texts.length).toBeGreaterThan(publishedSize - common);
+      expect(Math.max(...texts.map(({ length }) => length))).toBeLessThan(1_000);
+    }
   });
 
   it('admin log end > fails until a publisher has recorded the loss', async () => {

@@ -204,7 +204,10 @@ describe('attentionFor', () => {
     log: { leaves: 10 },
     pending: { admissions: 3, oldest_ms: 900 },
     batches: { open: 0, oldest_ms: null },
-    verifier: { lag: 2, scrubbed_to: 0, failing_leaves: 0, voided_leaves: 0, verified_ms_ago: 200 },
+    verifier: {
+      ...{ lag: 2, scrubbed_to: 0, failing_leaves: 0, voided_leaves: 0 },
+      ...{ verified_ms_ago: 200, oldest_ms: 31_000 },
+    },
     checkpoint: { tree_size: 7, lag: 3, age_ms: 1_000 },
     database: { bytes: 1 },
     snapshot_disk: { free_bytes: 50, size_bytes: 100 },
@@ -219,6 +222,12 @@ describe('attentionFor', () => {
     })),
   };
   const late = 31_000;
+
+  it('reports nothing about a verifier whose oldest leaf or last verdict is new', () => {
+    expect(attentionFor(well)).toEqual([]);
+    const quiet = { ...well.verifier, verified_ms_ago: late, oldest_ms: 200 };
+    expect(attentionFor({ ...well, verifier: quiet })).toEqual([]);
+  });
 
   it.each<[string, Partial<Facts>]>([
     ['no policy set is active', { policy: null }],

@@ -125,6 +125,21 @@ describe('monitor of a publisher that misuses its genuine keys', () => {
     expect(new Set(codes(stored.lasting))).toEqual(new Set(['entry_ahead', 'map_root_differs']));
   });
 
+  it('reports every ignored entry, and keeps the first 100', async () => {
+    await log.append(...Array.from({ length: 150 }, () => log.snapshot({ root: log.rootAt(1) })));
+    log.publish();
+    let reported = 0;
+    const found = await open(undefined, undefined, () => (reported += 1)).pass([
+      filesOf(log.files),
+    ]);
+    expect(codes(found).filter((code) => code === 'entry_ignored')).toHaveLength(100);
+    expect(stored.lasting.map(({ where }) => where)).toEqual(
+      Array.from({ length: 100 }, (_, n) => `entry ${String(log.size - 150 + n)}`),
+    );
+    // The log also has three key entries.
+    expect(reported).toBe(153);
+  });
+
   it('finds a snapshot entry that breaks a rule', async () => {
     await log.append(log.snapshot({ root: log.rootAt(1) }));
     log.publish();

@@ -188,6 +188,20 @@ it('openRun > numbers concurrent requests without a gap, and closes the run', as
   expect(message).toBe('issue-refund did not run: not admitted: the run is closed');
 });
 
+it('openRun > closes a run although the engine rejects the repetition of a request', async ({
+  world,
+}) => {
+  const run = openRun({ engine: world.options, agent });
+  const gate = openGate(optionsIn(world));
+  await gate.begin(refund('1.00', { run }));
+  world.network.faults.push(...Array.from({ length: 5 }, () => ({ kind: 'lost' }) as const));
+  const parentProofId = `${'0'.repeat(12)}7000a${'0'.repeat(15)}`;
+  await notAdmitted(gate.begin(refund('2.00', { run, parentProofId })), 'network');
+  await run.close();
+  const { response } = await readRunHttp(world.options, { run: run.id, agent: agent.id });
+  expect(response).toMatchObject({ state: 'closed', missing: [], members: [{ seq: 0 }] });
+});
+
 it('openRun > reports the number of a rejected request as missing, and gives it to the next call', async ({
   world,
 }) => {
@@ -205,4 +219,19 @@ it('openRun > reports the number of a rejected request as missing, and gives it 
   await run.close();
   const { response } = await readRunHttp(world.options, { run: run.id, agent: agent.id });
   expect(response).toMatchObject({ state: 'closed', missing: [] });
+});
+
+it('openRun > states no failed outcome of an observed tool, and rejects a second close', async ({
+  world,
+}) => {
+  const run = openRun({ engine: world.options, agent });
+  const gate = openGate(optionsIn(world, { mode: 'observe', onNotAdmitted: () => undefined }));
+  world.network.faults.push(...Array.from({ length: 5 }, () => ({ kind: 'lost' }) as const));
+  expect(await gate.guard(refund('2.00', { run }), () => 'refunded')).toBe('refunded');
+  const [closed, again] = await Promise.allSettled([run.close(), run.close()]);
+  expect(closed).toMatchObject({ value: { status: 'ADMITTED' } });
+  expect(again).toMatchObject({ reason: { code: 'invalid_input', message: 'the run is closed' } });
+  const { response } = await readRunHttp(world.options, { run: run.id, agent: agent.id });
+  // The only member is the admission.
+  expect(response).toMatchObject({ state: 'closed', missing: [], members: [{ seq: 0 }] });
 });

@@ -69,6 +69,20 @@ describe('admission stays pending after a failure that it did not cause:', () =>
     await isProvedLater();
   });
 
+  it('a failed append of a group that was left no time to prepare it', async () => {
+    const first = await accepted(registry, registry.item());
+    const fail = `raise exception 'not now' using errcode = '40001';`;
+    const remove = await beforeRow(db, 'insert on svc.log_entry', fail);
+    const ids = [first, waiting];
+    const hurried = processAdmissions(registry.admit, ids, NO_REQUEST_IDS, Number.MIN_VALUE);
+    await expect(hurried.finally(remove)).rejects.toMatchObject({
+      cause: expect.objectContaining({ code: '40001' }) as Error,
+      left: [waiting],
+    });
+    await processAdmissions(registry.admit, [first]);
+    await isProvedLater();
+  });
+
   it('an unknown request type', async () => {
     // A newer version accepts this request type while this version still runs.
     const id = await accepted(registry, registry.item());

@@ -51,7 +51,7 @@ const YIELD_AFTER_MS = 1;
  * @param requests request ids from the announcement: untrusted, for log lines only
  * @param prepareMs time after which no more admissions are prepared
  * @returns the ids of the admissions that were not prepared in time
- * @throws DeferredError when only some admissions were committed; the error itself when none was.
+ * @throws DeferredError when only some admissions were committed or failed; otherwise the error itself.
  *   The requeue retries the uncommitted admissions.
  */
 export async function processAdmissions(
@@ -76,7 +76,12 @@ export async function processAdmissions(
     );
     logOutcomes(context, appended, requests);
   } catch (error) {
-    await isolate(context, group.prepared, append, error, requests);
+    await isolate(context, group.prepared, append, error, requests).catch((cause: unknown) => {
+      // The admissions that the group left did not fail with it.
+      throw group.left.length === 0
+        ? cause
+        : new DeferredError(ids.length - group.left.length, cause, group.left);
+    });
   }
   const { closes, failed } = group;
   const deferred: Failed[] = [];

@@ -13,7 +13,6 @@ import {
   readOverview,
 } from '#sql/ops/queries';
 import { activePolicy } from '#sql/admissions/policies';
-import { verifiedPrefix } from '#sql/log/verdicts';
 
 export type Facts = Awaited<ReturnType<typeof readFacts>>;
 
@@ -22,7 +21,6 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
   const pending = await pendingNow(sql);
   const { leaves, checkpoint } = await logAndCheckpoint(sql);
   const place = await verifierPlace(sql);
-  const verified = await verifiedPrefix(sql);
   const lanes = await listLanes(sql);
   const policy = await activePolicy(sql);
   const bytes = await databaseBytes(sql);
@@ -55,7 +53,9 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
       failing_leaves: place.failing,
       /** Leaves that fail only because a compromised key signed them; not counted as failing. */
       voided_leaves: place.voided,
-      verified_ms_ago: sinceOrNull(verified?.verifiedAt ?? null),
+      verified_ms_ago: sinceOrNull(place.verifiedAt),
+      /** Age of the oldest leaf without a verdict. */
+      oldest_ms: sinceOrNull(place.oldestAt),
     },
     checkpoint: checkpoint && {
       tree_size: checkpoint.treeSize,

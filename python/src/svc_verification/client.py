@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from typing import Any, Self, TypeVar, Unpack
 
@@ -24,6 +24,8 @@ T = TypeVar("T")
 # A followed redirect would send the API key to its target. httpx decompresses each chunk as a whole, before the client
 # can count its bytes: a response of a few kilobytes could fill the memory.
 HTTP: dict[str, Any] = {"follow_redirects": False, "headers": {"accept-encoding": "identity"}}
+# Below the 100 connections of an httpx client, so that a call need not wait for a connection.
+BACKGROUND_THREADS = 64
 
 
 class _Body:
@@ -80,10 +82,9 @@ class Client(AdmissionCalls, ProofCalls, LookupCalls):
     The deadline is checked whenever data arrives: a server that sends its headers byte by byte can exceed it.
     """
 
-    _event = threading.Event
-
     def _open(self, transport: Any) -> None:
         self._http = httpx.Client(transport=transport, **HTTP)
+        self._threads = ThreadPoolExecutor(BACKGROUND_THREADS, "svc-observe")
 
     def __enter__(self) -> Self:
         return self
@@ -93,13 +94,15 @@ class Client(AdmissionCalls, ProofCalls, LookupCalls):
 
     def close(self) -> None:
         self._http.close()
+        self._threads.shutdown(wait=False)
 
     def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         _require_open(self._http)
         return run_blocking(call())
 
-    def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
-        threading.Thread(target=run_blocking, args=(call,)).start()
+    def _spawn(self, call: Coroutine[Any, Any, None]) -> Future[None]:
+        _require_open(self._http)
+        return self._threads.submit(run_blocking, call)
 
     def _sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -132,15 +135,10 @@ class Client(AdmissionCalls, ProofCalls, LookupCalls):
 class AsyncClient(AdmissionCalls, ProofCalls, LookupCalls):
     """The calls of `Client` as coroutines, for asyncio and trio."""
 
-    _event = anyio.Event
-
     def _open(self, transport: Any) -> None:
         self._http = httpx.AsyncClient(transport=transport, **HTTP)
         # Connections work only in the event loop that opened them. Copies of this client share the dictionary.
         self._loops = dict[str, object]()
-        # asyncio has only weak references to tasks: without these references, a running task could be
-        # garbage-collected.
-        self._tasks = set[asyncio.Task[None]]()
 
     async def __aenter__(self) -> Self:
         return self
@@ -158,14 +156,21 @@ class AsyncClient(AdmissionCalls, ProofCalls, LookupCalls):
             raise SvcError("invalid_input", "the client belongs to another event loop")
         return await call()
 
-    def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, call: Coroutine[Any, Any, None]) -> asyncio.Task[None] | Future[None]:
+        """asyncio has only weak references to tasks, so the caller must keep the result until the call ends."""
         try:
-            task = asyncio.get_running_loop().create_task(call)
+            return asyncio.get_running_loop().create_task(call)
         except RuntimeError:
-            import_module("trio").lowlevel.spawn_system_task(lambda: call)
-            return
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            ended = Future[None]()
+
+        async def tracked() -> None:
+            try:
+                await call
+            finally:
+                ended.set_result(None)
+
+        import_module("trio").lowlevel.spawn_system_task(tracked)
+        return ended
 
     async def _sleep(self, seconds: float) -> None:
         await anyio.sleep(seconds)

@@ -37,6 +37,8 @@ def log_lost(lost: LostOutcome) -> None:
 # Prefixes of error messages, by code.
 REASONS = {"approval_required": "", "arguments_changed": "", "policy_denied": "denied by policy: "}
 LAZY = (CoroutineType, GeneratorType, AsyncGeneratorType)
+# Requests of the mode `observe` that wait or run: while the engine is down, their number must not grow.
+MAX_BACKGROUND = 256
 
 
 def not_admitted(error: SvcError, tool: str, action: str | None, prefix: str = "not admitted: ") -> SvcError:
@@ -167,6 +169,8 @@ class Gate:
 
     def drain(self) -> None:
         """Waits for the requests that the mode `observe` sends in the background. Then close the client."""
+        if not isinstance(self.client, Client):
+            raise SvcError("invalid_input", "a gate with an AsyncClient needs drain_async")
         run_blocking(self.drain_async())
 
     async def drain_async(self) -> None:
@@ -205,23 +209,21 @@ class Gate:
             await self._record(planned, admission, result)
 
     async def _observe(self, planned: _Planned, tool: Callable[[], Awaitable[R]]) -> R:
-        decided: Any = self.client._event()
-        found = list[Admission]()
+        # The later of the admission and the result starts the record; `setdefault` is atomic between threads.
+        ends = dict[str, Admission | Result]()
 
         async def decide() -> None:
-            try:
-                # `on_not_admitted` has the error.
-                with contextlib.suppress(SvcError):
-                    found.append(await self._admit(planned))
-            finally:
-                decided.set()
+            # `on_not_admitted` has the error.
+            with contextlib.suppress(SvcError):
+                admission = await self._admit(planned)
+                first = ends.setdefault("first", admission)
+                if not isinstance(first, Admission):
+                    await self._record(planned, admission, first)
 
-        async def record(result: Result) -> None:
-            await settle(decided.wait())
-            for admission in found:
-                await self._record(planned, admission, result)
-
-        if not self._spawn(decide()):
+        busy = SvcError("unavailable", f"{MAX_BACKGROUND} requests of the gate already wait for the engine")
+        failed = self._spawn(decide()) if len(self._background) < MAX_BACKGROUND else busy
+        if failed is not None:
+            _notify(self.on_not_admitted, planned.not_admitted(failed))
             return await tool()
         result: Result | None = ("failed", None)
         try:
@@ -230,25 +232,24 @@ class Gate:
             result = None if isinstance(value, LAZY) else ("succeeded", result_hash(value))
             return value
         finally:
-            if result is not None:
-                self._spawn(record(result))
+            admission = None if result is None else ends.setdefault("first", result)
+            if result is not None and isinstance(admission, Admission):
+                failed = self._spawn(self._record(planned, admission, result))
+                if failed is not None:
+                    self._lost(admission, failed, self._outcome(planned, admission, result))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> bool:
-        async def tracked() -> None:
-            try:
-                await work
-            finally:
-                self._background.discard(work)
-
-        self._background.add(work)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> Exception | None:
+        """Returns the error if the work cannot start: the client is closed, or the process cannot start a thread."""
         try:
-            self.client._spawn(tracked())
-        except RuntimeError as error:
-            # No thread can start, such as at the end of the process.
-            self._background.discard(work)
-            logger.error("gate: a call was not observed", exc_info=error)
-            return False
-        return True
+            task: Any = self.client._spawn(work)
+        except (SvcError, RuntimeError) as error:
+            # A pool that could not start a further thread may already run the work.
+            with contextlib.suppress(ValueError):
+                work.close()
+            return error
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return None
 
     async def _admit(self, planned: _Planned) -> Admission:
         """Returns only after an `ADMITTED` receipt for this call."""
@@ -313,11 +314,17 @@ class Gate:
                 known, call.tool, call.options.get("action"), "the call cannot be described in a proof: "
             ) from error
 
-    async def _record(self, planned: _Planned, admission: Admission, result: Result) -> None:
-        """Records the outcome. A failed record must not replace the result of the tool."""
+    def _outcome(self, planned: _Planned, admission: Admission, result: Result) -> dict[str, Any]:
         fields = {"agent": self._agent_of(planned.call), "parent_proof_id": admission.proof_id, "result": result[0]}
         fields |= {} if result[1] is None else {"result_hash": result[1]}
-        sent = agent_envelope(self.client.tenant_id, "outcome", fields)
+        return agent_envelope(self.client.tenant_id, "outcome", fields)
+
+    def _lost(self, admission: Admission, error: BaseException, sent: dict[str, Any]) -> None:
+        _notify(self.on_outcome_error, LostOutcome(admission.tool, admission.proof_id, error, sent))
+
+    async def _record(self, planned: _Planned, admission: Admission, result: Result) -> None:
+        """Records the outcome. A failed record must not replace the result of the tool."""
+        sent = self._outcome(planned, admission, result)
 
         def send(numbered: dict[str, Any]) -> Any:
             nonlocal sent
@@ -328,7 +335,7 @@ class Gate:
         try:
             await planned.send(sent, send)
         except BaseException as error:
-            _notify(self.on_outcome_error, LostOutcome(admission.tool, admission.proof_id, error, sent))
+            self._lost(admission, error, sent)
             # The scope does not protect against `asyncio.Task.cancel`.
             if not isinstance(error, Exception):
                 raise

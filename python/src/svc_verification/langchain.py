@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import wraps
 from inspect import signature
 from typing import Any, TypeVar, Unpack, get_type_hints
@@ -16,6 +17,8 @@ from .gate import Gate
 from .options import ToolCall, ToolOptions
 
 ToolT = TypeVar("ToolT", bound=BaseTool)
+# The id that the model gave to the running call: LangChain passes it to `run` and `arun` only.
+_call_id: ContextVar[str | None] = ContextVar("svc_verification_call_id", default=None)
 
 
 def admit_tool(tool: ToolT, gate: Gate, **options: Unpack[ToolOptions]) -> ToolT:
@@ -35,7 +38,7 @@ def admit_tool(tool: ToolT, gate: Gate, **options: Unpack[ToolOptions]) -> ToolT
         def arguments() -> object:
             return _plain(args[0] if args and not named else {**named, **({"args": args} if args else {})})
 
-        return ToolCall(tool.name, options, arguments, args, named, "langchain")
+        return ToolCall(tool.name, options, arguments, args, named, "langchain", _call_id.get())
 
     @wraps(tool._run)
     def run(*args: Any, **named: Any) -> Any:
@@ -46,8 +49,27 @@ def admit_tool(tool: ToolT, gate: Gate, **options: Unpack[ToolOptions]) -> ToolT
         return await gate.run_async(call_of(tool._arun, args, named), lambda: tool._arun(*args, **named))
 
     copy = tool.model_copy()
+    invoke, invoke_async = copy.run, copy.arun
+
+    @wraps(invoke)
+    def invoke_with_id(*args: Any, **named: Any) -> Any:
+        token = _call_id.set(named.get("tool_call_id"))
+        try:
+            return invoke(*args, **named)
+        finally:
+            _call_id.reset(token)
+
+    @wraps(invoke_async)
+    async def invoke_async_with_id(*args: Any, **named: Any) -> Any:
+        token = _call_id.set(named.get("tool_call_id"))
+        try:
+            return await invoke_async(*args, **named)
+        finally:
+            _call_id.reset(token)
+
     # Bypasses pydantic, because these methods are not fields of the model.
-    object.__setattr__(copy, "_run", run)
+    for name, method in (("_run", run), ("run", invoke_with_id), ("arun", invoke_async_with_id)):
+        object.__setattr__(copy, name, method)
     # The default `_arun` calls `_run` of the copy in a thread.
     if type(tool)._arun is not BaseTool._arun:
         object.__setattr__(copy, "_arun", run_async)

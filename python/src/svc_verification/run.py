@@ -40,7 +40,7 @@ class AgentRun(Generic[ReceiptT]):
         """Waits for the open requests, repeats the requests without a known decision, and closes the run.
 
         The package of the run then proves that the run has these requests and no others. After an error, call `close`
-        again.
+        again; after the problem `run_incomplete`, first send another request in the run, which gets the missing number.
         """
         return self._start(self._close())
 
@@ -54,8 +54,7 @@ class AgentRun(Generic[ReceiptT]):
         self, envelope: Mapping[str, Any], send: Callable[[dict[str, Any]], Any], *, is_observed: bool = False
     ) -> Receipt:
         with self._lock:
-            if self._is_closing:
-                raise SvcError("invalid_input", "the run is closed")
+            self._require_not_closing()
             self._open += 1
             seq = self._take()
         numbered = {**envelope, "run": {"id": self.id, "seq": seq}}
@@ -71,6 +70,10 @@ class AgentRun(Generic[ReceiptT]):
             with self._lock:
                 self._open -= 1
 
+    def _require_not_closing(self) -> None:
+        if self._is_closing:
+            raise SvcError("invalid_input", "the run is closed")
+
     def _take(self) -> int:
         if self._free:
             return self._free.pop(0)
@@ -83,6 +86,7 @@ class AgentRun(Generic[ReceiptT]):
     async def _close(self) -> Receipt:
         client = self._client
         with self._lock:
+            self._require_not_closing()
             self._is_closing = True
         try:
             while self._open:
@@ -92,8 +96,11 @@ class AgentRun(Generic[ReceiptT]):
                 try:
                     receipt = await settle(client.submit(envelope))
                 except SvcError as error:
-                    if not _is_decision(error):
-                        raise
+                    if not _has_number(error):
+                        if error.code != "invalid_request" and _problem_code(error) != "admission_failed":
+                            raise
+                        # No repetition changes this rejection.
+                        insort(self._free, envelope["run"]["seq"])
                 self._undecided.pop(0)
                 if receipt is not None and envelope["kind"] == "admission" and not is_observed:
                     # The caller of the request got an error, so the tool did not run.
@@ -122,12 +129,12 @@ def open_run(client: Client | AsyncClient, agent: Agent, place: Run | None = Non
     return AgentRun(client, agent, place or {"id": id_, "seq": 0})
 
 
-def _is_decision(error: BaseException) -> bool:
-    """A denial or a required approval, which is in the log under its number."""
-    return isinstance(error, SvcError) and (error.denial is not None or error.approval is not None)
+def _problem_code(error: SvcError) -> str | None:
+    return None if error.problem is None else error.problem["code"]
 
 
 def _has_number(error: BaseException) -> bool:
-    """Whether the number is in use, by this request or another one."""
-    is_taken = isinstance(error, SvcError) and error.problem is not None and error.problem["code"] == "run_seq_taken"
-    return is_taken or _is_decision(error)
+    """Whether the number is in use: by a denial or a required approval, or by another request."""
+    if not isinstance(error, SvcError):
+        return False
+    return error.denial is not None or error.approval is not None or _problem_code(error) == "run_seq_taken"
