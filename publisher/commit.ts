@@ -22,6 +22,7 @@ import { logFiles, type TreeHead, VerifiedTree } from './plan/tree.js';
 import { rootOf } from './store/maps.js';
 import type { Published } from './store/published-files.js';
 
+/** The state that a snapshot reports, and the end of its validity. */
 export interface NewSnapshot {
   state: PublicState;
   /** In epoch milliseconds. */

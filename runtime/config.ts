@@ -355,6 +355,7 @@ export function fsckConfig(only: 'registry' | 'snapshot' | null, env: Environmen
   const v = read({ ...fsckSettings, DATABASE_URL }, env);
   return {
     ...v,
+    /** Null to skip the registry. */
     databaseUrl: only === 'snapshot' ? null : (v.databaseUrl ?? null),
     pins: pinsOf(v),
     /** The directory or bucket of the snapshot; null when the snapshot is skipped or read over HTTP. */

@@ -99,6 +99,7 @@ export interface ApiDescription<Spec extends OperationSpec> {
   worked: WorkedExample;
 }
 
+/** The subset of OpenAPI 3.1 in use. */
 export interface OpenApiDocument extends JsonObject {
   info: JsonObject & { title: string; version: string; summary: string };
   tags: { name: string; description: string }[];

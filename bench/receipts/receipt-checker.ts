@@ -42,6 +42,7 @@ export function outsiderOf({ engineUrl, publicUrl, registry }: BenchStack): Outs
   };
 }
 
+/** A request and its receipt; `effect` is the policy's decision for the request. */
 export type Admission = Pick<ReceiptEvidence, 'receipt' | 'request' | 'effect'>;
 
 /** Checks receipts as an outside client, each against its request, and adds to `found`. */
@@ -119,6 +120,7 @@ function sampleOf(results: readonly BatchResult[]): BatchResult[] {
 
 function admissionOf(source: ItemSource, batch: SentBatch, result: BatchResult): Admission {
   const n = batch.first + result.index;
+  // The receipt of a denial is in the problem document.
   const denied = result.problem as { receipt?: Admission['receipt'] } | undefined;
   const receipt = result.receipt ?? denied?.receipt;
   if (receipt === undefined) throw new Error(`${result.state} without a receipt`);

@@ -247,6 +247,7 @@ function problemLine({ file, line, column, severity, message }: PolicyProblem): 
 const folderTexts = (folder: string): Promise<Omit<PolicyFiles, 'sentences'>> =>
   reading(folder, () => readPolicyTexts(folder));
 
+/** Builds a set from a folder; the error lists every problem. */
 async function setFromFolder(folder: string): Promise<StoredPolicySet> {
   const problems = await checkPolicyTexts(await folderTexts(folder));
   const errors = problems.filter(({ severity }) => severity === 'error');

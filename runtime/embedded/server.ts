@@ -44,6 +44,7 @@ const FAST_SHUTDOWN_MS = 30_000;
 /** Longest start: crash recovery replays the write-ahead log since the last checkpoint. */
 const RECOVERY_MS = 10 * 60_000;
 
+/** Finds a free port on the loopback interface. */
 export async function freePort(): Promise<number> {
   const probe = createServer().listen(0, '127.0.0.1');
   await once(probe, 'listening');

@@ -21,6 +21,7 @@ export interface SnapshotStore {
   replace(path: string, bytes: Uint8Array, present: Uint8Array | null): Promise<boolean>;
   /** Makes written files durable. */
   sync(paths: readonly string[]): Promise<void>;
+  /** The paths below a folder, ascending. */
   list(folder: string): AsyncIterable<string>;
   remove(paths: readonly string[]): Promise<void>;
 }

@@ -24,6 +24,7 @@ export interface CallDetails {
   parentProofId?: string | undefined;
 }
 
+/** A call of a tool, as the gate sees it. */
 export interface GatedCall extends Omit<CallDetails, 'hashed'> {
   tool: string;
   /** Plain JSON, read again after the admission: changed arguments are not admitted. */

@@ -48,6 +48,7 @@ export function readBatch(sql: Pool, tenantNo: number, batchId: string): Promise
   });
 }
 
+/** The tenant's batches after `after`, newest first. */
 export const listBatches: TenantList<Batch> = (sql, tenantNo, limit, after) =>
   asTenants(sql, [tenantNo], async (tx) => {
     const rows = await tx<BatchRow[]>`

@@ -91,6 +91,7 @@ export async function mapStartupDbErrors<T>(query: () => Promise<T>): Promise<T>
   }
 }
 
+/** Wraps an error in a DatabaseUnavailableError if the error means that the database is unavailable. */
 export function asUnavailable(error: unknown): unknown {
   if (!isUnavailable(error) || error instanceof DatabaseUnavailableError) return error;
   const { message } = error as Error;

@@ -91,6 +91,7 @@ export interface CheckedBatch {
   found: ItemCounts;
 }
 
+/** Batches after `after`, in order of their ids. */
 export async function batchesFrom(sql: Db, after: string, limit: number): Promise<CheckedBatch[]> {
   // The pending tables have no index on batch_id, so one scan counts the rows of all batches of the page.
   const ofPage = (pending: string) => sql`
@@ -293,6 +294,7 @@ export async function activeSince(sql: Db, digest: string): Promise<number | nul
 export const adoptedRanges = (sql: Db) => sql<{ from: number; to: number }[]>`
   select from_index as from, to_index as to from svc.adoption`;
 
+/** The registrations among `hashes` (hex) that are not stored. */
 export const unstoredRegistrations = (sql: Db, hashes: readonly string[]) =>
   valuesOf<string>(sql`
     select hash from unnest(${[...hashes]}::text[]) as hash

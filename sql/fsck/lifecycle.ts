@@ -18,6 +18,7 @@ export interface CheckedPackage extends PackageRow {
   madeAt: Date;
 }
 
+/** Packages after `after`, in order of their ids. */
 export async function packagesFrom(sql: Db, after: string, limit: number) {
   const rows = await sql<CheckedPackage[]>`
     select k.package_id as "packageId", encode(k.members_hash, 'hex') as "membersHash",
@@ -83,6 +84,7 @@ export async function tokensFrom(sql: Db, after: string, limit: number): Promise
   return rows.map(withTarget);
 }
 
+/** The number of changes, the largest change number, and the counter's value. */
 export async function grantNumbers(sql: Db) {
   const [row] = await sql<[{ count: number; last: number; head: number }]>`
     select (select count(*) from svc.grant_change) as count,

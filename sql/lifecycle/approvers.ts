@@ -144,6 +144,7 @@ export interface ApproverRow {
   createdAt: Date;
 }
 
+/** The approvers of a tenant after `after`, newest first. */
 export const listTenantApprovers: TenantList<ApproverRow> = (sql, tenantNo, limit, after) =>
   asTenants(sql, [tenantNo], (tx) => ofTenant(tx, tenantNo, limit, after));
 

@@ -110,6 +110,7 @@ export function readPackage(
   );
 }
 
+/** The tenant's packages after `after`, newest first. */
 export const listPackages: TenantList<TrustPackage> = (sql, tenantNo, limit, after) =>
   asTenants(sql, [tenantNo], (tx) =>
     packagesOf(tx, tenantNo, pageAfter(tx, ['k.created_at', 'k.package_id'], limit, after, hexOf)),

@@ -129,6 +129,7 @@ interface RequestRow {
   isPending: boolean;
 }
 
+/** Columns of a RequestRow, from `svc.revocation_request r`. */
 const requestColumns = (tx: Db) => tx`
   r.request_id as "requestId", r.proof_id as "proofId", r.artifact_kind as "artifactKind", r.refused,
   exists (select from svc.revocation_pending p where p.request_id = r.request_id) as "isPending"`;

@@ -100,6 +100,7 @@ export interface LastTileRow {
 
 type EntryInJson = Omit<EntryRow, 'at' | 'body'> & { at: string; body: string | null };
 
+/** Columns of a `LastTileRow`, from `lastTile`. */
 export const lastTileColumns = (tx: Db) => tx`
   tile.tile_index as "tileIndex", tile.hashes as "tileHashes", tile.first as "tileFrom",
   (select json_agg(row) from (select ${entryColumns(tx)} from svc.log_entry e

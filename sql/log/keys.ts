@@ -13,6 +13,7 @@ export interface KeysOfLog {
   states: KeyStates;
 }
 
+/** The key entries with an index of at least `from`, in order. */
 export const keyEntries = (sql: Db, from = 0) =>
   entriesWhere(sql, sql`kind = 3 and leaf_index >= ${from} order by leaf_index`);
 

@@ -114,6 +114,7 @@ export interface EntryBody {
 export const entriesWhere = (sql: Db, matching: Fragment) => sql<EntryBody[]>`
   select leaf_index as "leafIndex", body from svc.log_entry where ${matching}`;
 
+/** The status entries about the given proofs at indexes below `size`, in order. */
 export const statusEntriesOf = (sql: Db, proofIds: string[], size: number): Promise<EntryBody[]> =>
   entriesWhere(
     sql,

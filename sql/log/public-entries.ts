@@ -72,6 +72,7 @@ export const appendDelegation = async (
 export const appendErasure = async (tx: Transaction, entry: Members<ErasureEntry>) =>
   valueOf<number>(tx`select svc.append_erasure(${entryBytes({ type: 'erasure', ...entry })})`);
 
+/** Verdict entries with an index below `before`, newest first. */
 export const verdictEntries = (sql: Db, before: number, limit: number): Promise<EntryBody[]> =>
   entriesWhere(
     sql,

@@ -154,6 +154,7 @@ export async function listApiKeys(sql: Db, tenantId: string): Promise<ApiKeyRow[
     select ${keyColumns(sql)} from svc.api_key k where k.tenant_no = ${tenantNo} order by k.key_no`;
 }
 
+/** Columns of an ApiKeyRow, from `svc.api_key k`. */
 const keyColumns = (sql: Db) => sql`
   k.key_id as "keyId", ${sql.unsafe(STATE)} as state, k.scopes, ${restrictionOf(sql)},
   k.review_ref as "reviewRef", k.replaces, k.created_by as "createdBy", k.created_at as "createdAt",

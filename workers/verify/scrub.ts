@@ -107,6 +107,7 @@ interface Finding {
   verdictId: number | undefined;
 }
 
+/** Checks the leaves of [from, to). */
 async function checkAgain(
   context: VerifyContext,
   prefix: VerifiedPrefix,

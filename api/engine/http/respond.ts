@@ -87,6 +87,7 @@ export async function sendLines(
   res.end();
 }
 
+/** Aborts when the client disconnects before the response is complete. */
 export function clientGone(res: ServerResponse): AbortSignal {
   const gone = new AbortController();
   if (res.closed && !res.writableFinished) gone.abort();
