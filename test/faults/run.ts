@@ -6,6 +6,7 @@ import type { Fault, Outcome } from './fault.js';
 import { printed } from './observation.js';
 import { FAULTS } from './scenarios/index.js';
 import { runFaults } from './stacks.js';
+import { findsLoss, runUnsafe } from './unsafe.js';
 import { runEntryPoint } from './world.js';
 
 const seconds = (ms: number | null): string => (ms === null ? '–' : `${(ms / 1000).toFixed(1)} s`);
@@ -40,6 +41,8 @@ function print({ skipped, note, ...outcome }: Outcome): void {
 const USAGE = `npm run test:faults -- [options]
   --only <name>   run only faults with this text in their name; repeatable
   --lanes <n>     number of concurrent stacks (2)
+  --unsafe        check that the table can fail: succeeds when the audit finds the admissions
+                  lost that a Postgres without durable commits acknowledged
   --json <file>   write the outcomes to a file
 `;
 
@@ -48,6 +51,7 @@ const { values } = parseArgs({
   options: {
     only: { type: 'string', multiple: true, default: [] },
     lanes: { type: 'string', default: '2' },
+    unsafe: { type: 'boolean', default: false },
     json: { type: 'string' },
     help: { type: 'boolean', default: false },
   },
@@ -64,6 +68,17 @@ function chosen(): Fault[] {
 async function main(): Promise<void> {
   if (values.help) {
     console.log(USAGE);
+    return;
+  }
+  if (values.unsafe) {
+    const outcome = await runUnsafe();
+    print(outcome);
+    console.log(
+      findsLoss(outcome)
+        ? 'the audit finds the lost admissions, as required'
+        : 'ERROR: the audit does not find the lost admissions',
+    );
+    if (!findsLoss(outcome)) process.exitCode = 1;
     return;
   }
   const began = performance.now();

@@ -20,7 +20,7 @@ const ended = (signal: 'SIGKILL' | 'SIGINT') => async (scene: Scene) => {
 };
 
 /** Kills all processes of Postgres at once, as a power loss would. */
-const ALL_KILLED = lasting(
+export const ALL_KILLED = lasting(
   'Postgres killed with all of its processes at once',
   1_000,
   async ({ world: { database } }) => {
