@@ -70,7 +70,7 @@ function executeLine(stack: Stack, receiptFile: string): string {
 
 function banner(stack: Stack, dataDir: string): string {
   const receiptFile = join(dataDir, 'last-receipt.json');
-  // The line sleeps until the proof is published.
+  // Sleeps 3 s, in which the proof is usually published.
   const id = `$(sleep 3; sed -n 's/.*"registry_proof_id":"\\([0-9a-f]*\\)".*/\\1/p' ${quoted(receiptFile)})`;
   return `
 Ready.

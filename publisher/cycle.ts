@@ -228,7 +228,7 @@ async function nextState(
       );
     }
     if (counted === null && (await ctx.registry.endedOrigins()).length > 0) return null;
-    throw mismatch(`the verdict entry at leaf ${verdict.index} is invalid`);
+    throw mismatch(`the verdict entry at leaf ${verdict.index} does not count`);
   }
   requireSigningKey(ctx, advanced.state.log.keys, stored);
   const sharesBefore = published?.location.share_change ?? 0;

@@ -41,7 +41,7 @@ const POLL_MS = 250;
 const BUSY_POLL_MS = { directory: 100, http: POLL_MS, bucket: POLL_MS };
 const START_MS = 1_000;
 
-/** Creates the public API over a snapshot, which is read-only and needs no private keys. */
+/** Creates the public API over a snapshot. The public API is read-only and has no private keys. */
 export function createPublicServer(options: PublicServerOptions) {
   const { snapshotSource: source, logVkey, pageMemory, ...settings } = options;
   const { clock, log } = settings;

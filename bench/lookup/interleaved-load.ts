@@ -16,7 +16,7 @@ export interface Target {
   order?: LookupOrder;
   /** Throws if the last load got unintended responses, such as cache misses instead of hits. */
   verify?: () => Promise<void>;
-  /** The exact answers. If they have the status 404, so must every response of the load; otherwise none may. */
+  /** Ids with their exact answers. If the status of the sample is 404, every response must be a 404; otherwise none. */
   sample?: LookupSample;
 }
 

@@ -35,7 +35,7 @@ export class PublicLog {
     this.size = Math.max(...heads.map((head) => head.size));
   }
 
-  /** Returns whether every entry could be read. */
+  /** Returns whether every entry matches the log, and every signed root the tree. */
   async check(step: (leaves: number) => void): Promise<boolean> {
     const { findings } = this.ctx;
     let isRight = true;
@@ -63,8 +63,8 @@ export class PublicLog {
   }
 
   /**
-   * The leaf hashes of one tile; null when bundle and tile are both lost. `isWhole`: every entry could
-   * be read.
+   * The leaf hashes of one tile; null when bundle and tile are both lost. `isWhole`: every entry is
+   * readable and matches its leaf.
    */
   private async leavesFrom(start: number) {
     const { files, findings } = this.ctx;

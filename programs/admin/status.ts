@@ -296,7 +296,7 @@ function checkBacklogs({ batches, checkpoint, log, pending, verifier }: Facts, w
     `an admission has waited ${seconds(pending.oldest_ms)}`,
     "read the workers' logs; npm run board shows the queue",
   );
-  // After a quiet time the last verdict is old; the time of a batch item is that of its acceptance.
+  // Requires both ages: after a quiet time the last verdict is old, and the entry of a batch item has its acceptance time.
   const stalledMs = Math.min(verifier.verified_ms_ago ?? Infinity, verifier.oldest_ms ?? 0);
   when(
     verifier.lag > 0 && stalledMs > TIMEOUT_MS,

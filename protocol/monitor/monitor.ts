@@ -76,7 +76,8 @@ export class Monitor {
   /**
    * Polls all sources once. Reads the entries of the first source, and compares the other sources with it.
    *
-   * @returns the findings, of lasting ones and notices at most 100 of a code; `report` gets lasting ones only once
+   * @returns the findings of this poll: every alarm, and at most 100 lasting findings and 100 notices of each code.
+   *   `report` gets every finding, but not again a lasting finding that the state has.
    */
   async pass(
     [main, ...others]: readonly [LogFiles, ...LogFiles[]],

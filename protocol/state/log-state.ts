@@ -51,7 +51,7 @@ type StoredState = Readonly<z.infer<typeof logStateSchema>>;
 export interface LogState extends Omit<StoredState, 'keys' | 'proofs'> {
   /** Keys by id. One map has the keys of all uses, because a public key has only one use. */
   keys: ReadonlyMap<string, LogKey>;
-  /** Number of proofs of each delegated key, by key id. */
+  /** Number of proofs by each delegated key that is not retired yet, by key id. */
   proofs: ReadonlyMap<string, number>;
 }
 

@@ -67,7 +67,7 @@ export async function loadPublishInputs(
   return verdict && { tree, verdict, trustedHeads, signedSize, stored, file };
 }
 
-/** The last verdict entry, which may be invalid. */
+/** The last verdict entry, which may not count. */
 async function lastVerdict(
   { registry, memory, chunkLeaves }: CycleContext,
   tree: VerifiedTree,

@@ -65,7 +65,7 @@ export const maxMergeDelay = duration(
     'longest time from a receipt to a checkpoint that covers its log entry; snapshots declare this time',
   );
 
-// Half the throughput of one log, so that one tenant cannot use all of the throughput.
+// Half the throughput of one log, so that one tenant cannot use all of it.
 export const rateLimit = wholeNumber(1, 1_000_000, '5000').describe(
   'requests per second for each tenant without a limit of its own',
 );

@@ -16,7 +16,7 @@ export function isPostgresUrl(text: string): boolean {
   return urls.length > 0 && urls.every(isUsable);
 }
 
-/** The driver cuts an IPv6 address at its first colon, and fails to decode a login with a stray `%`. */
+/** Rejects what the driver cannot use: an IPv6 address, a `#`, and a login with a stray `%`. */
 function isUsable(text: string): boolean {
   const url = URL.canParse(text) ? new URL(text) : null;
   if (url === null || url.hash !== '' || url.hostname.startsWith('[')) return false;

@@ -62,8 +62,8 @@ const APPROVAL_LOCK = 7_566_948;
 
 /**
  * Excludes other approvals and erasures of the pending proofs until the transaction ends: a concurrent erasure
- * would miss the copy of the request that an uncommitted second decision contains. Callers take the locks in one order,
- * which prevents deadlocks.
+ * would miss the copy of the request that an uncommitted second decision contains. The query takes the locks in the
+ * order of their hashes, which prevents deadlocks.
  */
 export async function holdApprovals(tx: Transaction, pending: readonly string[]): Promise<void> {
   await tx`

@@ -92,7 +92,7 @@ export async function eraseListed(
   return { erased, unsettled: [...unsettled] };
 }
 
-/** The second decisions of pending proofs. Until the transaction ends, no approval adds another second decision. */
+/** The second decisions of pending proofs. No approval adds one until the transaction ends. */
 async function secondDecisionsOf(tx: Transaction, pending: readonly string[]): Promise<string[]> {
   await holdApprovals(tx, pending);
   return valuesOf(tx`

@@ -113,7 +113,7 @@ describe('publisher stops with an error that names the next step', () => {
     expect(await snapshot.registry.checkpoints()).toHaveLength(0);
   });
 
-  it('when the last verdict entry is invalid', async () => {
+  it('when the last verdict entry does not count', async () => {
     const { registry } = snapshot;
     const publisher = snapshot.publisher();
     await publisher.runCycle();

@@ -94,7 +94,7 @@ export function appendVerdictEntry(
     // After an adoption, the log has verdicts that this database does not have yet.
     if (to < coveredBefore) return 'early';
     const expiredThrough = expiredThroughAt(now, scannedAt, before, keys);
-    // An entry of the future, of a retired key: the clock was set back, and a wait for that time could take days.
+    // Treats an entry with a time in the future as old: a clock was set back, and a wait until that time could take days.
     const age = before === undefined ? -1 : now - parseTime(before.time);
     const sinceLast = age < 0 ? Infinity : age;
     const expiredBefore = before === undefined ? 0 : parseTime(before.expired_through);

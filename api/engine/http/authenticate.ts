@@ -16,7 +16,7 @@ export type Caller = Omit<Credential, 'secretHash' | 'state' | 'rateLimit'>;
 /** @param key the API key; default: X-Svc-Api-Key */
 export type Authenticate = (req: Request, res: Response, key?: string) => Promise<Caller>;
 
-// A key id that no key has: looked up in place of a malformed key, so that timing does not reveal the fault.
+// Looked up and compared in place of a malformed key, so that timing does not reveal the fault. No key has this id.
 const UNKNOWN_KEY = { keyId: '0'.repeat(12), secret: new Uint8Array(32) };
 const NO_HASH = Buffer.alloc(32);
 

@@ -100,7 +100,7 @@ export class SnapshotPoller {
     this.logExpiry();
   }
 
-  /** Logs each change once: while expired, every lookup gets a 503. */
+  /** Logs each change once: while the snapshot is unusable, every lookup gets a 503. */
   private logExpiry(): void {
     const { clock, log } = this.options;
     const { current: served, unusable } = this;
@@ -163,7 +163,7 @@ export function loadedSnapshot({ poller }: { poller: SnapshotPoller }): Snapshot
   });
 }
 
-/** The served snapshot for verdicts. After `valid_until` it must not assert anything. */
+/** The served snapshot for verdicts. Throws while `unusableAt` gives a reason. */
 export function currentValidSnapshot(ctx: { poller: SnapshotPoller; clock: Clock }): Snapshot {
   const snapshot = loadedSnapshot(ctx);
   const unusable = snapshot.unusableAt(ctx.clock.now());

@@ -75,8 +75,8 @@ export class Snapshot {
   }
 
   /**
-   * Why verdicts must not be asserted at `now`; null if they may be. `ahead`: the snapshot's time is further in the
-   * future than the snapshot is valid, so a clock is wrong, and `validUntil` bounds nothing.
+   * Why verdicts must not be asserted at `now`; null if they may be. `ahead`: the snapshot's time is ahead of
+   * `now` by at least its period of validity, so a clock is wrong, and `validUntil` bounds nothing.
    */
   unusableAt(now: number): 'expired' | 'ahead' | null {
     if (now >= this.validUntil) return 'expired';

@@ -72,7 +72,7 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
       /** Age of the fsck run whose findings no clean run has cleared. */
       failed_ms: sinceOrNull(failedAt),
     })),
-    /** Time since WAL was archived; null without an archive. */
+    /** Milliseconds since the last WAL segment was archived; null without an archive. */
     archive_age_ms: upkeep.archiveAgeMs,
     replication_lag_bytes: upkeep.replicationBytes,
     roles: overview.roles,
@@ -99,7 +99,7 @@ function publisherFacts(heartbeats: readonly Heartbeat[], now: number) {
   const ages = found.flatMap(({ quorum_ms_ago: age }) => age ?? []);
   return {
     snapshot_disk: disks.sort((a, b) => share(a) - share(b))[0] ?? null,
-    /** Time since a quorum of witnesses; null without witnesses. */
+    /** Longest time in milliseconds since a witness quorum; null without witnesses. */
     quorum_age_ms: ages.length === 0 ? null : Math.max(...ages),
   };
 }
