@@ -88,9 +88,9 @@ async function snapshotEntry(
   ]);
   if (validUntil <= time) {
     throw new Error(
-      validUntil <= ctx.clock.now()
+      time - ctx.clock.now() < ctx.snapshotTtlMs / 2
         ? 'the publish cycle took longer than the validity of its snapshot; the next cycle continues from its result'
-        : `the clock of this publisher is behind that of the database, ${formatTime(time)}, by at least SNAPSHOT_TTL: correct the wrong clock`,
+        : `the clock of this publisher is far behind that of the database, ${formatTime(time)}: correct the wrong clock`,
     );
   }
   const before = latest && (await snapshotAt(tree, latest.leafIndex));

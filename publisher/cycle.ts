@@ -238,6 +238,9 @@ async function nextState(
   return { state, inspect, changedRecords: advanced.changes };
 }
 
+/** A shorter validity, of a publisher whose clock is behind, does not lead to more snapshot entries. */
+const MIN_RENEWAL_MS = 1_000;
+
 /**
  * Whether the published snapshot reports this state, and expires about when a new snapshot would.
  */
@@ -249,10 +252,11 @@ function isCurrent(
 ): boolean {
   const { snapshot, signedBy } = published;
   const gained = validUntil - published.validUntil;
-  // By the database's clock: a publisher whose clock is behind makes snapshots of a shorter validity.
+  // A publisher whose clock is behind makes snapshots of a shorter validity.
   const validity = Math.min(ctx.snapshotTtlMs, published.validUntil - parseTime(snapshot.time));
+  const renewedFrom = Math.max(validity / 2, Math.min(ctx.snapshotTtlMs / 2, MIN_RENEWAL_MS));
   const isLongEnough =
-    gained <= 0 || (gained < validity / 2 && published.validUntil > ctx.clock.now());
+    gained <= 0 || (gained < renewedFrom && published.validUntil > ctx.clock.now());
   return (
     isLongEnough &&
     log.size === snapshot.logs[0]!.size &&

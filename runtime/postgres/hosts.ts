@@ -16,10 +16,11 @@ export function isPostgresUrl(text: string): boolean {
   return urls.length > 0 && urls.every(isUsable);
 }
 
-/** Rejects what the driver cannot use: an IPv6 address, a `#`, and a login with a stray `%`. */
+/** Rejects what the driver cannot use: an IPv6 address, and a login with a stray `%` or an unencoded `#`, `/` or `?`. */
 function isUsable(text: string): boolean {
   const url = URL.canParse(text) ? new URL(text) : null;
   if (url === null || url.hash !== '' || url.hostname.startsWith('[')) return false;
+  if ((url.pathname + url.search).includes('@')) return false;
   return attempt(() => decodeURIComponent(url.username + url.password)) !== undefined;
 }
 

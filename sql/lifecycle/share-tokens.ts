@@ -194,14 +194,14 @@ export async function packageRows(sql: Db, packageIds: readonly string[]): Promi
 }
 
 /**
- * Records expired tokens by the database clock and returns their number. Must not run concurrently:
- * a second scan would wait for the first and then find no rows.
+ * Records tokens that have expired at `now`, in epoch milliseconds, and returns their number. Must not run
+ * concurrently: a second scan would wait for the first and then find no rows.
  */
-export async function expireShares(tx: Transaction, limit: number): Promise<number> {
+export async function expireShares(tx: Transaction, now: number, limit: number): Promise<number> {
   const over = await tx`
     with over as (
       delete from svc.share_due where token_hash in (
-        select token_hash from svc.share_due where expires_at <= now()
+        select token_hash from svc.share_due where expires_at <= ${new Date(now)}
         order by expires_at limit ${limit})
       returning token_hash)
     insert into svc.share_expiry (token_hash) select token_hash from over`;

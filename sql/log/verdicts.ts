@@ -140,14 +140,14 @@ export async function insertExpiries(sql: Db, expiries: Expiry[]): Promise<void>
 }
 
 /**
- * Deletes and returns expiries that are due by the database clock. The caller must write their verdicts
- * in the same transaction.
+ * Deletes and returns expiries that are due at `now`, in epoch milliseconds. The caller must write their verdicts in the
+ * same transaction.
  */
-export function takeDueExpiries(tx: Transaction, belowIndex: number, limit: number) {
+export function takeDueExpiries(tx: Transaction, now: number, belowIndex: number, limit: number) {
   return tx<Omit<Expiry, 'expiresAt'>[]>`
     delete from svc.expiry where (leaf_index, artifact_kind) in (
       select leaf_index, artifact_kind from svc.expiry
-      where expires_at <= now() and leaf_index < ${belowIndex}
+      where expires_at <= ${new Date(now)} and leaf_index < ${belowIndex}
       order by expires_at limit ${limit} for update skip locked)
     returning leaf_index as "leafIndex", artifact_kind as kind`;
 }

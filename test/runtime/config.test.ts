@@ -116,7 +116,7 @@ describe('configuration', () => {
       { DATABASE_URL: 'postgres://u@a:1,b:99999/svc' },
       /^DATABASE_URL must be a URL like postgres:/,
     ],
-    ...['u:hunter2%zz@a', 'u:12#hunter2@a', 'u:hunter2@[::1]:1'].map(
+    ...['u:hunter2%zz@a', 'u:12#hunter2@a', 'u:12/hunter2@a', 'u:12?x@a', 'u:hunter2@[::1]:1'].map(
       (login): [typeof engine, Environment, RegExp] => [
         engine,
         { DATABASE_URL: `postgres://${login}/svc` },

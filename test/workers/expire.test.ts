@@ -83,15 +83,21 @@ describe('expiries', () => {
     }
   });
 
-  // A second scan would wait for the rows of the first, find no rows left, and report that all
-  // expiries are recorded.
-  it('of share tokens are recorded by one verifier at a time', async () => {
+  // Without the lock, a second scan would wait for the rows of the first, find no rows left, and report that all
+  // expiries are recorded. The clock counts only after the wait, when the verifier has checked it.
+  it('wait for the lock of verifiers, and include what expires during the wait', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
+    await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    await share(60_000);
     const lock = await holdVerdictLock();
-    const expiring = expireShares(registry.verify, 100);
+    const expiring = [recordExpiries(registry.verify, 100), expireShares(registry.verify, 100)];
     const waits = () => db.sql`select from pg_locks where locktype = 'advisory' and not granted`;
-    await expect.poll(waits).toHaveLength(1);
+    await expect.poll(waits).toHaveLength(2);
+    await tamper('update svc.expiry set expires_at = clock_timestamp()', []);
+    await db.sql`update svc.share_due set expires_at = clock_timestamp()`;
     await lock.release();
-    expect(await expiring).toBe(0);
+    expect(await Promise.all(expiring)).toEqual([1, 1]);
   });
 
   it('are recorded after the verification of their leaf, and in batches', async () => {

@@ -38,7 +38,7 @@ export function verdictOn(
 
 /** Records share tokens that have expired by the database's clock. Returns how many. */
 export async function expireShares(context: VerifyContext, limit: number): Promise<number> {
-  return transaction(context.sql, (tx) => recordExpired(tx, limit), lockVerdicts);
+  return transaction(context.sql, async (tx) => recordExpired(tx, await lockVerdicts(tx), limit));
 }
 
 /**
@@ -52,7 +52,7 @@ export async function recordExpiries(context: VerifyContext, limit: number): Pro
     const now = await lockVerdicts(tx);
     const prefix = await verifiedPrefix(tx);
     if (prefix === null) return 0;
-    const due = await takeDueExpiries(tx, prefix.treeSize, limit);
+    const due = await takeDueExpiries(tx, now, prefix.treeSize, limit);
     const kinds = kindsByLeaf(due);
     const verdictsBefore = await verdictsForLeaves(tx, [...kinds.keys()]);
     const verdicts = [...kinds].flatMap(([leafIndex, kindsNow]): NewVerdict[] => {

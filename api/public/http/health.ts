@@ -51,8 +51,11 @@ export function publicReadiness(
     age_ms: Math.max(0, now - issuedAt),
     refusal,
   };
-  const ready = current.unusableAt(now) === null;
-  return { ready, details: { status: ready ? 'ready' : 'snapshot expired', ...served } };
+  const unusable = current.unusableAt(now);
+  if (unusable === null) return { ready: true, details: { status: 'ready', ...served } };
+  const cause =
+    unusable === 'ahead' ? 'its time is far ahead of the clock of this server' : refusal;
+  return { ready: false, details: { status: 'snapshot expired', ...served, refusal: cause } };
 }
 
 function sendState(exchange: Exchange, status: 200 | 503, state: object): void {

@@ -26,6 +26,9 @@ import type { PageReader } from './pages.js';
 
 const EMPTY_ROOT = toBase64(mapRoot(nativeSha256, []));
 
+/** Tolerated difference between the clocks of the database and of this server, as in the alert SvcClockSkew. */
+const MIN_SKEW_MS = 2_000;
+
 type Heads = Record<MapQuery['map'], StoredPage | null>;
 
 /** One verified snapshot of the registry; immutable. */
@@ -80,7 +83,8 @@ export class Snapshot {
    */
   unusableAt(now: number): 'expired' | 'ahead' | null {
     if (now >= this.validUntil) return 'expired';
-    return this.issuedAt - now >= this.validUntil - this.issuedAt ? 'ahead' : null;
+    const isAhead = this.issuedAt - now >= Math.max(this.validUntil - this.issuedAt, MIN_SKEW_MS);
+    return isAhead ? 'ahead' : null;
   }
 
   /** @throws ProtocolError `malformed_snapshot` for a log that the snapshot does not cover */

@@ -187,19 +187,20 @@ async function check(url: string): Promise<PublicApi> {
   try {
     const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(TIMEOUT_MS) });
     const answer = (await response.json().catch(() => null)) as Record<string, unknown> | null;
-    const { status, age_ms: age, refusal, title } = answer ?? {};
+    const { status, age_ms: age, title } = answer ?? {};
+    const refusal = typeof answer?.refusal === 'string' ? answer.refusal : null;
     if (response.ok && status === 'ready') {
       return {
         url,
         ready: true,
         status,
         age_ms: typeof age === 'number' ? age : null,
-        refusal: typeof refusal === 'string' ? refusal : null,
+        refusal,
       };
     }
     const words =
       [status, title].find((one) => typeof one === 'string') ?? 'not an answer of the public API';
-    return { ...down, status: `answers ${response.status}, ${words}` };
+    return { ...down, refusal, status: `answers ${response.status}, ${words}` };
   } catch (error) {
     const { message, cause } = error as { message: string; cause?: { code?: unknown } };
     return { ...down, status: typeof cause?.code === 'string' ? cause.code : message };

@@ -108,7 +108,9 @@ describe('SnapshotPoller', () => {
       status: 503,
       detail: expect.stringContaining('in the future') as string,
     });
-    expect((await fetch(`${url}/readyz`)).status).toBe(503);
+    const ready = await fetch(`${url}/readyz`);
+    expect(ready.status).toBe(503);
+    expect(await ready.json()).toHaveProperty('refusal', expect.stringContaining('far ahead'));
   });
 
   it('rejects an older snapshot and keeps the served snapshot', async () => {
