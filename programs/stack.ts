@@ -103,7 +103,7 @@ function environments(
     const isWanted = (variable: string): boolean =>
       variable === 'NODE_EXTRA_CA_CERTS' ||
       (isTraced && variable.startsWith('OTEL_EXPORTER_OTLP_')) ||
-      (variable in SETTINGS[name] && variable in SETTINGS.start);
+      (Object.hasOwn(SETTINGS[name], variable) && Object.hasOwn(SETTINGS.start, variable));
     const ops = opsPortOf(config.ops, PROGRAMS.indexOf(name));
     return { ...inherited(isWanted), ...ops, ...own };
   };

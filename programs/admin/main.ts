@@ -209,6 +209,7 @@ async function execute(
           );
         }
         if (!isForPerson) terminal.out('\n  ]\n}\n');
+        else if (count === 0) terminal.out(readable({ [name]: 'none' }));
         return count;
       },
     });

@@ -53,6 +53,9 @@ export async function makeSecretFiles(
   };
   const secret = (name: string, content: () => string, owner: Owner, shared?: Owner): string =>
     create(name, (file) => createPrivateFile(file, `${content()}\n`), owner, shared);
+  /** Throws for an operator's own file that holds no Ed25519 key. */
+  const signingKey = (name: string, owner: Owner) =>
+    loadSigningKey(create(`${name}-key.pem`, createSigningKey, owner));
   const publish = (name: string, content: string): void => {
     writePublicFile(join(directory, name), `${content.trim()}\n`);
   };
@@ -82,13 +85,12 @@ export async function makeSecretFiles(
   secret('grafana-password', password, 'grafana');
 
   for (const [key, owner] of Object.entries({ aep: 'worker', verifier: 'verifier' } as const)) {
-    const file = create(`${key}-key.pem`, createSigningKey, owner);
-    const publicKey = createPublicKey(await readFile(file, 'utf8'));
+    signingKey(key, owner);
+    const publicKey = createPublicKey(await readFile(join(directory, `${key}-key.pem`), 'utf8'));
     publish(`${key}-public-key.pem`, publicKey.export({ format: 'pem', type: 'spki' }).toString());
   }
-  create('witness-key.pem', createSigningKey, 'witness');
-  const log = loadSigningKey(create('log-key.pem', createSigningKey, 'publisher'));
-  const vkey = formatVkey(nativeSha256, logOrigin, log.publicKey);
+  signingKey('witness', 'witness');
+  const vkey = formatVkey(nativeSha256, logOrigin, signingKey('log', 'publisher').publicKey);
   publish('log.vkey', vkey);
   if (!existsSync(join(directory, 'pins.json'))) {
     // `admin pins` adds the AEP keys, once the log names them.

@@ -11,12 +11,12 @@ import httpx
 import pytest
 from langchain_core.callbacks import BaseRunManager
 from langchain_core.runnables import RunnableConfig
-from langchain_core.tools import BaseTool
+from langchain_core.tools import BaseTool, StructuredTool
 
 from svc_verification import AsyncClient, Client, Gate, LostOutcome, SvcError, admitted, canonical_hash
 from svc_verification.langchain import admit_tool
 
-from .engine import AGENT, SETTINGS, Engine, Kind, admit, client_of
+from .engine import AGENT, SETTINGS, Engine, Kind, admit, client_of, deny
 
 
 def gate_of(kind: Kind, engine: Callable[..., Any]) -> Gate:
@@ -178,6 +178,53 @@ def test_an_admission_of_a_langchain_call_has_the_id_that_the_model_gave_to_the_
     answered = anyio.run(run) if is_async else admit_tool(Party(), gate_of(Client, engine)).invoke(call)
     admissions = [call_id for kind, call_id in engine.shown("kind", "tool_call_id") if kind != "outcome"]
     assert (answered.content, admissions) == ("a table for 2", ["call-1", None])
+
+
+@pytest.mark.parametrize("call_id", ["", "x" * 513], ids=["empty", "long"])
+def test_a_call_with_an_id_that_no_proof_can_hold_is_admitted_without_the_id(call_id: str) -> None:
+    engine = Engine()
+    tool = admit_tool(Booking(), gate_of(Client, engine))
+    tool.invoke({"type": "tool_call", "name": "book", "id": call_id, "args": {"seats": 2}})
+    assert engine.shown("kind", "tool_call_id") == [("admission", None), ("outcome", None)]
+
+
+def book_table(seats: int) -> str:
+    """Books a table."""
+    return f"a table for {seats}"
+
+
+def tools() -> list[BaseTool]:
+    own = Booking()
+    object.__setattr__(own, "_run", book_table)
+    return [Booking(), own, StructuredTool.from_function(book_table)]
+
+
+@pytest.mark.parametrize("tool", tools(), ids=["class", "own method", "function"])
+def test_each_gate_of_a_langchain_tool_decides_about_a_call(tool: BaseTool) -> None:
+    inner, outer = Engine(), Engine(admit, admit, deny)
+    gated = admit_tool(admit_tool(tool, gate_of(Client, inner)), gate_of(Client, outer))
+    assert gated.invoke({"seats": 2}) == "a table for 2"
+    assert (len(inner.sent), len(outer.sent)) == (2, 2)
+    with pytest.raises(SvcError, match="denied"):
+        gated.invoke({"seats": 2})
+    assert (len(inner.sent), len(outer.sent)) == (2, 3)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["invoke", "ainvoke"])
+def test_a_copy_of_a_gated_langchain_tool_has_its_own_fields_and_the_gate(*, is_async: bool) -> None:
+    async def reserve(seats: int) -> str:
+        return "reserved"
+
+    engine = Engine()
+    gated = admit_tool(StructuredTool.from_function(book_table), gate_of(AsyncClient if is_async else Client, engine))
+    function = {"coroutine": reserve} if is_async else {"func": lambda seats: "reserved"}
+    copied = gated.model_copy(update={"name": "reserve", **function})
+
+    async def run() -> Any:
+        return await copied.ainvoke({"seats": 2})
+
+    assert (anyio.run(run) if is_async else copied.invoke({"seats": 2})) == "reserved"
+    assert engine.shown("tool") == [("reserve",), (None,)]
 
 
 SEATS = {"title": "book", "type": "object", "properties": {"seats": {"type": "integer"}}}

@@ -2,7 +2,7 @@ import { invalidInput } from '../options.js';
 import { openGate, type Gate } from './gate.js';
 import type { AdapterOptions } from './options.js';
 import { isAsyncGenerator } from './stream.js';
-import { copyWith } from './tool.js';
+import { callIdOf, copyWith } from './tool.js';
 
 /** Options of `admitTools`. */
 export type AiOptions<Name extends string = string> = (AdapterOptions | Gate) & {
@@ -47,7 +47,7 @@ function gated(gate: Gate, tool: string, execute: Execute): Execute {
       {
         tool,
         arguments: input,
-        toolCallId: options.toolCallId,
+        toolCallId: callIdOf(options.toolCallId),
         context: options,
         signal: options.abortSignal,
       },

@@ -1,5 +1,6 @@
 import { type Gate, success } from './gate.js';
 import type { AdmissionStore } from './rounds.js';
+import { callIdOf } from './tool.js';
 
 /** The members of a Claude Code hook's input that this package reads. */
 export interface HookInput {
@@ -39,11 +40,12 @@ export function openHook(
   const opening = new Map<string, Promise<unknown>>();
 
   async function begin(input: HookInput, signal?: AbortSignal): Promise<void> {
-    const { tool_name: tool = '', tool_input, tool_use_id: toolCallId } = input;
-    const call = { tool, arguments: tool_input, toolCallId, context: input, signal };
+    const { tool_name: tool = '', tool_input, tool_use_id: id } = input;
+    const about = { toolCallId: callIdOf(id), context: input, signal };
+    const call = { tool, arguments: tool_input, ...about };
     const admission = await gate.begin(call);
     try {
-      if (toolCallId !== undefined) await begun.keep(toolCallId, admission);
+      if (id !== undefined) await begun.keep(id, admission);
     } catch (error) {
       await gate.end(admission, { result: 'failed' });
       throw error;

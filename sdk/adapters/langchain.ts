@@ -1,7 +1,7 @@
 import { SdkError } from '../errors.js';
 import { type Gate, openGate } from './gate.js';
 import type { AdapterOptions } from './options.js';
-import { copyWith } from './tool.js';
+import { callIdOf, copyWith } from './tool.js';
 
 /** A `StructuredTool` of `@langchain/core`, such as a `DynamicStructuredTool` or a result of `tool()`. */
 export interface AnyLangChainTool {
@@ -35,7 +35,7 @@ export function admitTool<T extends AnyLangChainTool>(tool: T, options: AdapterO
       {
         tool: tool.name,
         arguments: input,
-        toolCallId: config?.toolCall?.id,
+        toolCallId: callIdOf(config?.toolCall?.id),
         context: config,
         signal: config?.signal,
       },

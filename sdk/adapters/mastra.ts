@@ -1,6 +1,7 @@
 import { SdkError } from '../errors.js';
 import { type Gate, openGate, type OutcomeOf, success } from './gate.js';
 import type { AdapterOptions } from './options.js';
+import { callIdOf } from './tool.js';
 
 interface ToolOptions {
   id: string;
@@ -42,7 +43,8 @@ export function admitTool<F extends (options: never) => unknown>(
     const gated: Execute = (input, context = {}) => {
       const { abortSignal: signal, agent, workflow } = context;
       const call = {
-        ...{ tool: id, arguments: input, toolCallId: agent?.toolCallId, context, signal },
+        ...{ tool: id, arguments: input, context, signal },
+        toolCallId: callIdOf(agent?.toolCallId),
         continues: [context, agent, workflow].some((place) => place?.resumeData !== undefined),
       };
       let isSuspended = false;

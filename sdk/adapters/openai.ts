@@ -1,6 +1,7 @@
 import { isNotAdmitted, SdkError } from '../errors.js';
 import { type Gate, openGate } from './gate.js';
 import type { AdapterOptions } from './options.js';
+import { callIdOf } from './tool.js';
 
 interface ToolOptions {
   name?: string;
@@ -41,7 +42,7 @@ export function admitTool<F extends (options: never) => unknown>(
     const gated: Execute = async (input, context, details) => {
       const call = {
         ...{ tool: name, arguments: input, context },
-        ...{ toolCallId: details?.toolCall?.callId, signal: details?.signal },
+        ...{ toolCallId: callIdOf(details?.toolCall?.callId), signal: details?.signal },
       };
       const progress = { hasRun: false };
       try {

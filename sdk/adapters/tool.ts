@@ -1,4 +1,5 @@
 import { actionOf as actionIn } from '../../protocol/actions.js';
+import { textSchema } from '../../protocol/schemas/primitives.js';
 import { invalidInput } from '../options.js';
 
 /**
@@ -14,6 +15,10 @@ export function actionOf(tool: string): string {
   }
   return action;
 }
+
+/** The id that the model gave to a call; undefined if no envelope can hold the id: some providers send an empty id. */
+export const callIdOf = (id: string | undefined): string | undefined =>
+  textSchema.safeParse(id).data;
 
 /** A copy of an object, of the same class, with one member replaced. */
 export function copyWith<T extends object>(object: T, name: string, value: unknown): T {

@@ -140,6 +140,12 @@ describe('restored database that lacks published leaves', () => {
     }
   });
 
+  it('admin log lost > states on a terminal that nothing is lost', async () => {
+    const onTerminal = adminOn(original, { isTerminal: true });
+    const { code, out } = await onTerminal('log', 'lost', published, '--vkey', vkey);
+    expect([code, out.split('\n').at(-2)]).toEqual([0, 'lost  none']);
+  });
+
   it('admin log end > fails until a publisher has recorded the loss', async () => {
     const { code, err } = await end(ORIGIN);
     expect(code).toBe(1);

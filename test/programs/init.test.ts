@@ -1,3 +1,4 @@
+import { generateKeyPairSync } from 'node:crypto';
 import fs from 'node:fs';
 import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
@@ -104,6 +105,17 @@ describe('admin init', () => {
     const { mode, uid } = await stat(file('log-key.pem'));
     expect(mode & 0o777).toBe(0o400);
     expect(uid).toBe(process.getuid!() === 0 ? 10_004 : process.getuid!());
+  });
+
+  it('rejects a key file of another type', async () => {
+    const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+    const pem = privateKey.export({ format: 'pem', type: 'pkcs8' });
+    for (const name of ['aep', 'verifier', 'witness', 'log']) {
+      await rm(file(`${name}-key.pem`), { force: true });
+      await writeFile(file(`${name}-key.pem`), pem, { mode: 0o600 });
+      await expect(make()).rejects.toThrow(`${name}-key.pem holds a key of type ec, not Ed25519`);
+      await rm(file(`${name}-key.pem`));
+    }
   });
 
   it('leaves the group no access to an owner URL file that the operator created with mode 0600', async () => {

@@ -3,6 +3,10 @@ import { MockLanguageModelV3, simulateReadableStream } from 'ai/test';
 import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
 import { admitTools } from '#sdk/adapters/ai';
+import { admitHooks } from '#sdk/adapters/claude';
+import { admitTool as admitLangChain } from '#sdk/adapters/langchain';
+import { admitTool as admitMastra } from '#sdk/adapters/mastra';
+import { admitTool as admitOpenAi } from '#sdk/adapters/openai';
 import { SdkError } from '#sdk/index';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 
@@ -138,4 +142,35 @@ describe('admitTools', () => {
     expect(() => admitTools(without, world.common)).toThrow(SdkError);
     expect(admitTools(without, { ...world.common, elsewhere: ['askUser'] })).toEqual(without);
   });
+});
+
+type Execute = (input: object, ...rest: unknown[]) => unknown;
+
+it.each([
+  ['empty', ''],
+  ['long', 'x'.repeat(513)],
+])('adapters > admit a call whose id is %s, without the id', async (_what, id) => {
+  const { common } = world;
+  const { signal } = new AbortController();
+  const execute: Execute = () => 'ran';
+  const define = (given: { id: string; name: string; execute: Execute }) => given;
+  const given = { id: 'book', name: 'book', execute };
+  const chain = { name: 'book', invoke: () => Promise.resolve('ran'), _call: execute };
+  const input = {
+    hook_event_name: 'PreToolUse',
+    tool_name: 'book',
+    tool_input: {},
+    tool_use_id: id,
+  };
+  expect([
+    await admitTools({ given }, common).given.execute({}, { toolCallId: id }),
+    await admitOpenAi(define, common)(given).execute({}, {}, { toolCall: { callId: id } }),
+    await admitMastra(define, common)(given).execute({}, { agent: { toolCallId: id } }),
+    await admitLangChain(chain, common)._call({}, undefined, { toolCall: { id } }),
+    await admitHooks(common).PreToolUse[0]!.hooks[0]!(input, id, { signal }),
+  ]).toEqual(['ran', 'ran', 'ran', 'ran', {}]);
+  const bodies = world.network.seen
+    .filter(({ method }) => method === 'POST')
+    .map(({ body }) => body);
+  expect(bodies.join()).not.toContain('tool_call_id');
 });

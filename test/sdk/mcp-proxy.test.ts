@@ -231,8 +231,9 @@ describe('svc mcp with tasks', () => {
     expect(await outcomesOf(working)).toEqual([]);
   });
 
-  it('records the outcome with --observe, too', async () => {
+  it('records the outcome with --observe, too, and runs a denied tool', async () => {
     const { host, request } = requester(['--observe']);
+    expect(await request('tools/call', { name: 'delete-audit-log' })).toHaveProperty('got');
     for (const taskId of ['completed 1', 'completed 2', 'failed']) {
       await request('tools/call', { name: 'start', arguments: { taskId } });
       await request('tasks/get', { taskId });

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { verifyOffline } from '#sdk/index';
+import { ProtocolError } from '#protocol/errors';
+import { verifyOffline, verifyTlogProof } from '#sdk/index';
 import { admitted, aepKey, exportOf, logVkey, ORIGIN } from '../fixtures/worked-log.js';
 
 // The vectors cover what the core accepts and rejects; these tests cover what the SDK adds.
@@ -21,4 +22,11 @@ describe('verifyOffline', () => {
       });
     }
   });
+});
+
+it('verifyTlogProof > throws SdkError with the reason for an unusable pin', () => {
+  const log = { vkey: logVkey, origin: '' };
+  const cause: unknown = expect.any(ProtocolError);
+  const error = { name: 'SdkError', code: 'unusable_pin', pin: 'malformed_origin', cause };
+  expect(() => verifyTlogProof('', '', { log })).toThrow(expect.objectContaining(error));
 });

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from inspect import signature
@@ -31,49 +32,73 @@ def admit_tool(tool: ToolT, gate: Gate, **options: Unpack[ToolOptions]) -> ToolT
     if not isinstance(tool, BaseTool):
         raise SvcError("invalid_input", "expected a BaseTool of langchain-core")
 
-    def call_of(method: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> ToolCall:
+    kind: Any = type(tool)
+
+    def call_of(name: str, method: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> ToolCall:
         added = _added(method)
-        named = {name: value for name, value in given.items() if name not in added}
+        named = {key: value for key, value in given.items() if key not in added}
 
         def arguments() -> object:
             return _plain(args[0] if args and not named else {**named, **({"args": args} if args else {})})
 
-        return ToolCall(tool.name, options, arguments, args, named, "langchain", _call_id.get())
+        return ToolCall(name, options, arguments, args, named, "langchain", _call_id.get())
 
-    @wraps(tool._run)
-    def run(*args: Any, **named: Any) -> Any:
-        return gate.run(call_of(tool._run, args, named), lambda: tool._run(*args, **named))
+    class Admitted(kind):  # type: ignore[misc]
+        """A class of its own, so that copies of the copy, and copies for another gate, keep this gate."""
 
-    @wraps(tool._arun)
-    async def run_async(*args: Any, **named: Any) -> Any:
-        return await gate.run_async(call_of(tool._arun, args, named), lambda: tool._arun(*args, **named))
+        # Properties, because they take precedence over methods that were set on the tool itself.
+        @property
+        def _run(self) -> Callable[..., Any]:
+            inner = _as(kind, self)._run
 
-    copy = tool.model_copy()
-    invoke, invoke_async = copy.run, copy.arun
+            @wraps(inner)
+            def run(*args: Any, **named: Any) -> Any:
+                return gate.run(call_of(self.name, inner, args, named), lambda: inner(*args, **named))
 
-    @wraps(invoke)
-    def invoke_with_id(*args: Any, **named: Any) -> Any:
-        token = _call_id.set(named.get("tool_call_id"))
-        try:
-            return invoke(*args, **named)
-        finally:
-            _call_id.reset(token)
+            return run
 
-    @wraps(invoke_async)
-    async def invoke_async_with_id(*args: Any, **named: Any) -> Any:
-        token = _call_id.set(named.get("tool_call_id"))
-        try:
-            return await invoke_async(*args, **named)
-        finally:
-            _call_id.reset(token)
+        # The default `_arun` calls `_run` of the copy in a thread.
+        if kind._arun is not BaseTool._arun or "_arun" in vars(tool):
 
-    # Bypasses pydantic, because these methods are not fields of the model.
-    for name, method in (("_run", run), ("run", invoke_with_id), ("arun", invoke_async_with_id)):
-        object.__setattr__(copy, name, method)
-    # The default `_arun` calls `_run` of the copy in a thread.
-    if type(tool)._arun is not BaseTool._arun:
-        object.__setattr__(copy, "_arun", run_async)
-    return copy
+            @property
+            def _arun(self) -> Callable[..., Any]:
+                inner = _as(kind, self)._arun
+
+                @wraps(inner)
+                async def run(*args: Any, **named: Any) -> Any:
+                    return await gate.run_async(call_of(self.name, inner, args, named), lambda: inner(*args, **named))
+
+                return run
+
+        @wraps(kind.run)
+        def run(self, *args: Any, **named: Any) -> Any:
+            with _calling(named.get("tool_call_id")):
+                return super().run(*args, **named)
+
+        @wraps(kind.arun)
+        async def arun(self, *args: Any, **named: Any) -> Any:
+            with _calling(named.get("tool_call_id")):
+                return await super().arun(*args, **named)
+
+    admitted: ToolT = _as(Admitted, tool.model_copy())
+    return admitted
+
+
+def _as(kind: type, tool: BaseTool) -> Any:
+    """The tool as an object of another class, with the same state."""
+    other: Any = object.__new__(kind)
+    for name in BaseModel.__slots__:
+        object.__setattr__(other, name, getattr(tool, name))
+    return other
+
+
+@contextmanager
+def _calling(call_id: str | None) -> Iterator[None]:
+    token = _call_id.set(call_id)
+    try:
+        yield
+    finally:
+        _call_id.reset(token)
 
 
 def _added(method: Callable[..., Any]) -> set[str]:

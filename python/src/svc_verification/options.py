@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
+from .forms import is_name
 from .hashing import plain_hash
 from .models import Facts, Receipt, RequiredApproval, ToolFields
 from .run import AgentRun
@@ -40,6 +41,11 @@ class ToolCall:
     framework: str | None = None
     # The id that the model gave to the call.
     tool_call_id: str | None = None
+
+    def __post_init__(self) -> None:
+        # Some providers send an empty or very long id, with which the engine would reject the call.
+        if not is_name(self.tool_call_id):
+            object.__setattr__(self, "tool_call_id", None)
 
     def bound(self) -> dict[str, Any]:
         """The hash of the arguments, and the facts: both must stay equal during the admission."""

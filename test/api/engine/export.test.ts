@@ -108,6 +108,9 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
     expect(inside).toEqual((await exportOf(setup, id)).bytes);
     const verdict = await setup.post('/v1/proofs/verify', inside);
     expect(verdict.json).toMatchObject({ status: 'VALID', can_assert_validity: true });
+    const undisclosed = await readPdf((await exportOf(setup, id, '?format=pdf&disclose=')).bytes);
+    const attached = Buffer.from(undisclosed.attachments[`${id}.json`] ?? []).toString();
+    expect(JSON.parse(attached)).toMatchObject({ disclosures: [] });
   });
 });
 

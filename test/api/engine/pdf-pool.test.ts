@@ -37,16 +37,19 @@ describe('PDF renderer', () => {
     await renderer.close();
   });
 
-  it('limits one tenant to its share of the queue', async () => {
-    const renderer = createPdfRenderer({ threads: 1, queued: 3, timeoutMs: 20_000, file: slow });
-    const taken = [renderer.render(task(20), 1), renderer.render(task(0), 1)];
+  it('limits one tenant to its share of the queue, and serves the tenants round-robin', async () => {
+    const renderer = createPdfRenderer({ threads: 1, queued: 5, timeoutMs: 20_000, file: slow });
+    const served: number[] = [];
+    const serve = (tens: number, tenantNo: number) =>
+      renderer.render(task(tens), tenantNo).then(() => served.push(tenantNo));
+    const taken = [serve(20, 1), serve(0, 1), serve(0, 1)];
     await expect(renderer.render(task(0), 1)).rejects.toMatchObject({
       code: 'renderer_busy',
       options: { isTenantLimit: true },
     });
-    taken.push(renderer.render(task(0), 2));
+    taken.push(serve(0, 2));
     await Promise.all(taken);
-    await renderer.render(task(0), 1);
+    expect(served).toEqual([1, 1, 2, 1]);
     await renderer.close();
   });
 

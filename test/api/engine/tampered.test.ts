@@ -55,6 +55,12 @@ describe('altered database rows', () => {
     },
   );
 
+  it('are not served with another signature', async ({ setup }) => {
+    const { proof_id: id } = await setup.exported(await setup.admitOne());
+    const altered = 'signature = set_byte(signature, 5, get_byte(signature, 5) # 1)';
+    await setup.whileAltered('log_entry', altered, ofProof(id), () => expectNotServed(setup, id));
+  });
+
   it('do not get the verdict of the leaf to which they were moved', async ({ setup }) => {
     const other = await setup.exported(await setup.admitOne());
     const document = await setup.exported(await setup.admitOne());
