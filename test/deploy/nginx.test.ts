@@ -61,6 +61,29 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     expect(snapshotHeaders(replaced)).not.toEqual(snapshotHeaders(unchanged));
   });
 
+  it('answers each request with its own request id, also from the cache', async () => {
+    const port = await freePort();
+    const server = await serveLocally((req, res) => {
+      // Like the public API server, which echoes the id.
+      res.setHeader('X-Request-Id', req.headers['x-request-id'] ?? '');
+      res.setHeader('Cache-Control', 'public, max-age=60').end();
+    }, port);
+    const cache = await startPublicCache(port);
+    onTestFinished(async () => {
+      await cache.close();
+      await server.close();
+    });
+    const found: (string | null)[] = [];
+    for (const id of ['client:1', 'client:2', 'client:3', 'client 4']) {
+      const { headers } = await fetch(cache.url, { headers: { 'X-Request-Id': id } });
+      found.push(headers.get('x-svc-cache'), headers.get('x-request-id'));
+    }
+    const fresh = expect.stringMatching(/^[0-9a-f]{32}$/) as string;
+    const ids = ['client:1', 'client:2', 'client:3', fresh];
+    const statuses = ['MISS', 'MISS', 'HIT', 'HIT'];
+    expect(found).toEqual(statuses.flatMap((status, at) => [status, ids[at]]));
+  });
+
   const publicDetails = {
     ...UNREAD_DETAILS,
     route_not_found: 'The public API has no such path. See /docs for all paths.',

@@ -194,13 +194,13 @@ const batchLines = batch(
   lines,
 );
 
-const LIST = { list: 'proofs', tenantNo: 7, filters: { effect: 'DENY', from: undefined } };
+const LIST = { list: 'proofs', tenantId: 'demo', filters: { effect: 'DENY', from: undefined } };
 const cursor: Target = {
   name: 'cursor',
   seeds: texts(
     formatCursor(LIST, '12'),
     formatCursor(LIST, 'é'),
-    formatCursor({ ...LIST, tenantNo: 8 }, '12'),
+    formatCursor({ ...LIST, tenantId: 'acme' }, '12'),
   ),
   run: (input) => {
     const text = fromUtf8Lossy(input);

@@ -141,7 +141,7 @@ async function sendResults(call: Call): Promise<void> {
   const batch = await requireBatch(call);
   const list = {
     list: 'batch_results',
-    tenantNo: caller.tenantNo,
+    tenantId: caller.tenantId,
     filters: { batch_id: batch.batchId },
   };
   const isIndex = (position: string): boolean => /^[0-9]{1,5}$/.test(position);

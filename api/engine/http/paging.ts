@@ -26,7 +26,8 @@ const pageQuerySchema = z.strictObject({
 
 export interface CursorList {
   list: string;
-  tenantNo: number;
+  /** Not the number of the tenant, which the cursor would reveal: it counts the tenants created before. */
+  tenantId: string;
   /** Query parameters except `limit`, which may change between pages. */
   filters: Record<string, string | undefined>;
 }
@@ -66,11 +67,11 @@ export function requirePosition(
   return position;
 }
 
-function digestOf({ list, tenantNo, filters }: CursorList, position: string): Buffer {
+function digestOf({ list, tenantId, filters }: CursorList, position: string): Buffer {
   const given = Object.entries(filters).filter(([, value]) => value !== undefined);
   const bound: JsonValue = {
     list,
-    tenant_no: tenantNo,
+    tenant_id: tenantId,
     filters: Object.fromEntries(given) as Record<string, string>,
     place: position,
   };
@@ -108,10 +109,10 @@ export function listOperation<T>(
       responses: { 200: page },
       problems: ['invalid_query'],
     },
-    ({ caller: { tenantNo }, inTenant, req, res }) =>
+    ({ caller: { tenantId, tenantNo }, inTenant, req, res }) =>
       lists(tenantNo, async () => {
         const { limit, cursor } = parseQuery(pageQuerySchema, req);
-        const list = { list: name, tenantNo, filters: {} };
+        const list = { list: name, tenantId, filters: {} };
         let place = cursor === undefined ? null : placeAt(list, cursor, id);
         let isMore = true;
         const documents: object[] = [];

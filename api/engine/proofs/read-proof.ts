@@ -162,7 +162,7 @@ function listProofsPage(call: Call): Promise<void> {
 
 async function sendPage({ caller, inTenant, res }: Call, query: ListProofsQuery): Promise<void> {
   const { cursor, limit, ...filters } = query;
-  const list = { list: 'proofs', tenantNo: caller.tenantNo, filters };
+  const list = { list: 'proofs', tenantId: caller.tenantId, filters };
   const isIndex = (position: string): boolean => /^[0-9]{1,15}$/.test(position);
   const below = cursor === undefined ? null : Number(requirePosition(list, cursor, isIndex));
   const { proofs, next } = await inTenant((sql, tenantNo) =>

@@ -166,7 +166,7 @@ async function ask(
   engine: TestEngine,
   { spec, example }: Case,
   all: Ids,
-): Promise<{ status: number; said: string }> {
+): Promise<{ status: number; said: string; headers: object }> {
   const isApproval = spec.path.startsWith('/v1/approvals');
   const ids = isApproval ? { ...all, proof_id: all.pending } : all;
   // Does not validate the response: without tenant conditions, a query may return any rows.
@@ -180,7 +180,11 @@ async function ask(
   for (const id of [...Object.values(ids), exported['proof_id'], lost['proof_id']]) {
     said = said.replaceAll(String(id), '<id>');
   }
-  return { status: reply.status, said };
+  return {
+    status: reply.status,
+    said,
+    headers: without(reply.headers, 'date', 'ratelimit', 'x-request-id'),
+  };
 }
 
 async function withoutRowLevelSecurity<T>(work: () => Promise<T>): Promise<T> {

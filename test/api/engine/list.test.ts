@@ -1,6 +1,8 @@
 import { describe, expect } from 'vitest';
+import { formatCursor } from '#api/engine/http/paging';
 import { proofViewSchema, type ListedProof } from '#protocol/schemas/proof-view';
 import { randomBytes } from 'node:crypto';
+import { TENANT } from '../../fixtures/registry.js';
 import { listAll, listPage, listReply, type Query } from '../../fixtures/proof-list.js';
 import { engineTest, replacedIn, type Setup } from './setup.js';
 
@@ -170,6 +172,12 @@ describe('cursor of GET /v1/proofs', () => {
       expect(reply.json).toMatchObject({ code: 'invalid_query' });
       expect(reply.json['detail']).toMatch(/"cursor"/);
     }
+  });
+
+  it('follows from its position and values that the tenant knows', async () => {
+    const { next_cursor: cursor, proofs } = await page({ limit: '2', effect: 'ADMIT' });
+    const own = { list: 'proofs', tenantId: TENANT, filters: { effect: 'ADMIT' } };
+    expect(formatCursor(own, String(proofs.at(-1)!.leaf_index))).toBe(cursor);
   });
 
   it('is rejected after any change of its text', async () => {
