@@ -159,14 +159,8 @@ def test_a_langchain_class_without_a_coroutine_needs_a_blocking_client(*, is_asy
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["invoke", "ainvoke"])
 def test_an_admission_of_a_langchain_call_has_the_id_that_the_model_gave_to_the_call(*, is_async: bool) -> None:
-    ids = list[str | None]()
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if not is_outcome(request):
-            ids.append(json.loads(request.content).get("tool_call_id"))
-        return receipt_of(request)
-
-    inner = admit_tool(Booking(), gate_of(Client, answer, []))
+    engine = Engine()
+    inner = admit_tool(Booking(), gate_of(Client, engine))
 
     class Party(Booking):
         def _run(self, seats: int) -> str:
@@ -179,10 +173,11 @@ def test_an_admission_of_a_langchain_call_has_the_id_that_the_model_gave_to_the_
     call: Any = {"type": "tool_call", "name": "book", "id": "call-1", "args": {"seats": 2}}
 
     async def run() -> Any:
-        return await admit_tool(AsyncParty(), gate_of(AsyncClient, answer, [])).ainvoke(call)
+        return await admit_tool(AsyncParty(), gate_of(AsyncClient, engine)).ainvoke(call)
 
-    answered = anyio.run(run) if is_async else admit_tool(Party(), gate_of(Client, answer, [])).invoke(call)
-    assert (answered.content, ids) == ("a table for 2", ["call-1", None])
+    answered = anyio.run(run) if is_async else admit_tool(Party(), gate_of(Client, engine)).invoke(call)
+    assert answered.content == "a table for 2"
+    assert engine.shown("kind", "tool_call_id")[:2] == [("admission", "call-1"), ("admission", None)]
 
 
 SEATS = {"title": "book", "type": "object", "properties": {"seats": {"type": "integer"}}}
