@@ -14,7 +14,7 @@ import type { Readiness } from '#runtime/ops/health';
 import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
 import { openStore } from '#runtime/store/open';
-import { systemClock } from '#runtime/clock';
+import { monotonicClock, systemClock } from '#runtime/clock';
 import { WakeableSleep, withTimeout } from '#runtime/concurrency';
 import { mapStartupDbErrors } from '#sql/db/errors';
 import { logStateKeys, signingLock } from '#sql/lifecycle/log-keys';
@@ -76,6 +76,7 @@ await runService('publisher', publisherConfig, async (program) => {
       logKey,
       logged: logKeysOf(nativeSha256, config.logOrigin, named.values()),
       clock: systemClock,
+      monotonic: monotonicClock,
       log,
       ...(lastCheckpoint === null ? {} : { trustedCheckpoint: lastCheckpoint }),
       ...(policy && {

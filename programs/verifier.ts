@@ -8,7 +8,12 @@ import { openTracing } from '#runtime/ops/tracing';
 import { connect } from '#runtime/postgres/connect';
 import { bulkVerification } from '#runtime/crypto/sodium';
 import { OUTCOMES_CHANNEL } from '#sql/admissions/outcomes';
-import { verifierHeartbeats, verifierReadiness, VoidedProofs } from '#workers/verify/context';
+import {
+  VerdictClock,
+  verifierHeartbeats,
+  verifierReadiness,
+  VoidedProofs,
+} from '#workers/verify/context';
 import { runVerifier } from '#workers/verify/verifier';
 import { assertDatabase, startHeartbeat } from './database.js';
 import { spanRecorder } from './metrics/traces.js';
@@ -50,7 +55,9 @@ await runService('verifier', verifierConfig, async (program) => {
   sql.onNotification(OUTCOMES_CHANNEL, () => idleSleep.wake());
   const running = runVerifier(
     {
-      ...{ sql, signer, crypto, log, heartbeats, idleSleep, voided: new VoidedProofs(), metrics },
+      ...{ sql, signer, crypto, log, heartbeats, idleSleep, metrics },
+      clock: new VerdictClock(),
+      voided: new VoidedProofs(),
       ...(tracing && { traced: spanRecorder(tracing, sql, log).leaves('verify') }),
     },
     signal,

@@ -55,7 +55,7 @@ export async function publishSnapshot(
   const { size } = state.log;
   for await (const files of logFiles(signed, signedBefore, size, ctx.chunkLeaves, inspect)) {
     await ctx.writer.put(files);
-    ctx.janitor.wrote(files, ctx.clock.now());
+    ctx.janitor.wrote(files, ctx.monotonic.now());
     ctx.progress();
   }
 
@@ -71,7 +71,7 @@ export async function publishSnapshot(
   // A tree that extends this snapshot extends the trusted checkpoint too.
   ctx.memory.head = null;
   ctx.memory.appended.clear();
-  ctx.janitor.supersede(ctx.maps.takeSuperseded(), ctx.clock.now());
+  ctx.janitor.supersede(ctx.maps.takeSuperseded(), ctx.monotonic.now());
   return index;
 }
 

@@ -29,6 +29,8 @@ export interface PublicState {
 export interface PublisherSettings {
   registry: RegistryView;
   clock: Clock;
+  /** Measures the ages of files and cosignatures. */
+  monotonic: Clock;
   /** Longest validity of a snapshot, in milliseconds. */
   snapshotTtlMs: number;
   /** In seconds. */

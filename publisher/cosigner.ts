@@ -28,7 +28,7 @@ export interface CosignerOptions {
   reader: SnapshotReader;
   writer: SnapshotWriter;
   leadership: Leadership;
-  clock: Clock;
+  monotonic: Clock;
   log: Logger;
   /** Called with the outcome of each request, by the witness's name in the policy. */
   onAnswer?: ((witness: string, outcome: 'cosigned' | 'failed') => void) | undefined;
@@ -61,12 +61,12 @@ export class Cosigner {
         ? []
         : [{ ...witness, url: witness.url.replace(/\/+$/, ''), size: 0, problem: null }],
     );
-    this.quorumAt = options.clock.now();
+    this.quorumAt = options.monotonic.now();
   }
 
   /** Milliseconds since a checkpoint with a quorum was published, or since the start. */
   get quorumAgeMs(): number {
-    return Math.max(0, this.options.clock.now() - this.quorumAt);
+    return this.options.monotonic.now() - this.quorumAt;
   }
 
   /** Starts to collect cosignatures of a published checkpoint, unless a collection is running. Never throws. */
@@ -86,7 +86,7 @@ export class Cosigner {
 
   private isFinished(note: string): boolean {
     const { finished } = this;
-    return finished?.note === note && this.options.clock.now() - finished.at < REFRESH_MS;
+    return finished?.note === note && this.options.monotonic.now() - finished.at < REFRESH_MS;
   }
 
   private async run(note: string, size: number): Promise<void> {
@@ -116,7 +116,7 @@ export class Cosigner {
 
   /** Publishes a note with its cosignatures; one write at a time, in the order of the calls. */
   private publish(cosigned: string, note: string, size: number): Promise<void> {
-    const { reader, writer, leadership, clock, log } = this.options;
+    const { reader, writer, leadership, monotonic, log } = this.options;
     const write = async (): Promise<void> => {
       await leadership.require();
       const bytes = await reader.read(COSIGNED_PATH);
@@ -124,7 +124,7 @@ export class Cosigner {
       // A suspended publisher must not replace a cosigned checkpoint that its successor published.
       if (present !== null && present.checkpoint.size > size) return;
       await writer.replace(COSIGNED_PATH, utf8(cosigned), bytes);
-      this.quorumAt = clock.now();
+      this.quorumAt = monotonic.now();
       this.finished = { note, at: this.quorumAt };
     };
     this.writing = this.writing.then(write).catch((error: unknown) => {

@@ -215,7 +215,7 @@ async function nextState(
       inspect(first, entries);
       const files = await leafFiles(tree, { first, entries }, signedBefore, fullSize);
       await ctx.writer.put(files);
-      ctx.janitor.wrote(files, ctx.clock.now());
+      ctx.janitor.wrote(files, ctx.monotonic.now());
     },
     stop: (state) => requireSameMap(known, state),
   });
@@ -270,5 +270,5 @@ async function sweep(ctx: CycleContext, { map, shares }: PublicState): Promise<v
     yield* ctx.maps.names(map);
     yield* ctx.maps.names(shares);
   };
-  await ctx.janitor.sweep(live, ctx.clock.now());
+  await ctx.janitor.sweep(live, ctx.monotonic.now());
 }

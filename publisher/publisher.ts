@@ -44,7 +44,7 @@ export type Publisher = ReturnType<typeof createPublisher>;
 const CHUNK_LEAVES = 8192;
 
 export function createPublisher(options: PublisherContext) {
-  const { origin, logKey, replica = null, log, clock, witnesses } = options;
+  const { origin, logKey, replica = null, log, monotonic, witnesses } = options;
   const own = pinKeys(nativeSha256, [formatVkey(nativeSha256, origin, logKey.publicKey)]);
   const logKeys = withLogKeys(own, options.logged ?? []);
   const store =
@@ -64,7 +64,7 @@ export function createPublisher(options: PublisherContext) {
   const cosigner =
     witnesses === undefined
       ? null
-      : new Cosigner({ ...witnesses, reader, writer, leadership, clock, log });
+      : new Cosigner({ ...witnesses, reader, writer, leadership, monotonic, log });
   const ctx: CycleContext = {
     ...options,
     primary: options.registry,

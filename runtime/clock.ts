@@ -4,3 +4,6 @@ export interface Clock {
 }
 
 export const systemClock: Clock = { now: () => Date.now() };
+
+/** Measures durations: a correction of the system's clock does not change this clock. */
+export const monotonicClock: Clock = { now: () => performance.now() };

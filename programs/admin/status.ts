@@ -296,7 +296,8 @@ function checkBacklogs({ batches, checkpoint, log, pending, verifier }: Facts, w
     `an admission has waited ${seconds(pending.oldest_ms)}`,
     "read the workers' logs; npm run board shows the queue",
   );
-  // Requires both ages: after a quiet time the last verdict is old, and the entry of a batch item has its acceptance time.
+  // Requires both ages: after a quiet time the last verdict and checkpoint are old, and the entry of a batch item has its
+  // acceptance time.
   const stalledMs = Math.min(verifier.verified_ms_ago ?? Infinity, verifier.oldest_ms ?? 0);
   when(
     verifier.lag > 0 && stalledMs > TIMEOUT_MS,
@@ -304,8 +305,10 @@ function checkBacklogs({ batches, checkpoint, log, pending, verifier }: Facts, w
     "read the verifier's log: newer proofs are not published",
   );
   const unsigned = checkpoint === null ? log.leaves : checkpoint.lag;
+  const unsignedMs =
+    checkpoint === null ? Infinity : Math.min(checkpoint.age_ms, checkpoint.oldest_ms ?? 0);
   when(
-    unsigned > 0 && verifier.lag < unsigned && (checkpoint?.age_ms ?? Infinity) > TIMEOUT_MS,
+    unsigned > 0 && verifier.lag < unsigned && unsignedMs > TIMEOUT_MS,
     `no signed checkpoint covers the last ${unsigned} leaves`,
     'read the log of the publisher, which signs in every publish cycle',
   );

@@ -5,7 +5,7 @@ import { utf8 } from '#protocol/bytes';
 import { type Checkpoint, formatCheckpoint, parseCheckpoint } from '#protocol/checkpoint';
 import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { makeFolder, writePrivateFile } from '#runtime/process/files';
+import { futureLock, makeFolder, writePrivateFile } from '#runtime/process/files';
 import { OperatorError } from '#runtime/process/operator-error';
 
 /** A lock without a heartbeat for this long belongs to a killed process. */
@@ -21,17 +21,18 @@ export type CosignedHeads = Awaited<ReturnType<typeof openCosignedHeads>>;
  */
 export async function openCosignedHeads(directory: string, onLost: (error: Error) => void) {
   await makeFolder('WITNESS_DIR', directory);
+  const lockfilePath = join(directory, '.lock');
   const unlock = await lock(directory, {
-    lockfilePath: join(directory, '.lock'),
+    lockfilePath,
     stale: STALE_MS,
     update: STALE_MS / 5,
     // After a kill, the lock is free only once it is stale.
     retries: { retries: 12, minTimeout: 500, maxTimeout: 500 },
     onCompromised: onLost,
-  }).catch((cause: unknown) => {
+  }).catch(async (cause: unknown) => {
     if ((cause as { code?: unknown }).code !== 'ELOCKED') throw cause;
     const message = `Another witness uses ${directory}: stop that witness, or set WITNESS_DIR.`;
-    throw new OperatorError(message, { cause });
+    throw new OperatorError((await futureLock(lockfilePath)) ?? message, { cause });
   });
   const fileOf = (origin: string): string =>
     join(directory, `${hashHex(nativeSha256, utf8(origin))}.head`);

@@ -58,7 +58,7 @@ export function requireCurrent(
 ): void {
   const status = answerStatus(response);
   if (outdated === null || (status === 'REVOKED' && !assertsValidity(document))) return;
-  const message = `the evidence of ${snapshot.time} is too old: the answer was ${status}`;
+  const message = `the evidence of ${snapshot.time} is too old by the clock of this reader: the answer was ${status}`;
   throw new ProtocolError(outdated, message);
 }
 

@@ -79,7 +79,8 @@ export function proveState(
   // The negated comparison also rejects NaN.
   const time = parseTime(snapshot.time);
   if (!(time <= now + MAX_AHEAD_MS)) {
-    throw new ProtocolError('evidence_ahead', `the snapshot of ${snapshot.time} is in the future`);
+    const message = `the snapshot of ${snapshot.time} is ahead of the clock of this reader`;
+    throw new ProtocolError('evidence_ahead', message);
   }
   const ageMs = Math.max(0, now - oldestTime(found, snapshot));
   const isYoung = ageMs < MAX_SNAPSHOT_MS && ageMs <= maxAgeMs;

@@ -2,6 +2,7 @@ import { equalBytes, toBase64Url } from '#protocol/bytes';
 import type { Vkey } from '#protocol/note';
 import type { VerdictEntry } from '#protocol/schemas/log-entry';
 import type { LogKey } from '#protocol/state/log-state';
+import { logRarely } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { CycleContext } from '../context.js';
 import { behind, ended, FatalPublishError, forked, mismatch, unknownSigner } from '../errors.js';
@@ -54,6 +55,11 @@ export async function loadPublishInputs(
   if (stored !== null) trustedHeads.push([stored, 'the last signed checkpoint']);
   const { head: configured } = ctx.memory;
   if (configured !== null) trustedHeads.push([configured, 'the checkpoint of TRUSTED_CHECKPOINT']);
+  if (stored !== null && trustedHeads.length === 1) {
+    const text =
+      'publisher: the database has a signed checkpoint, but the snapshot is empty: if the database is a copy, stop this publisher, because two publishers with one log key fork the log';
+    logRarely(ctx.log, 'warn', {}, text);
+  }
   const size = await ctx.registry.treeSize();
   requireCovered(size, trustedHeads);
   const tree = await VerifiedTree.open(size, ctx.registry, ctx.memory.tree);

@@ -1,7 +1,8 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { lock } from 'proper-lockfile';
-import type { Logger } from '#runtime/process/log';
+import { futureLock } from '#runtime/process/files';
+import { logRarely, type Logger } from '#runtime/process/log';
 import { type Pool, requirePrimary } from '#sql/db/transaction';
 import { LeaseLostError } from '../errors.js';
 
@@ -29,9 +30,10 @@ export class DirectoryLease implements Lease {
   async take(): Promise<boolean> {
     if (this.unlock !== undefined) return true;
     await mkdir(this.root, { recursive: true });
+    const lockfilePath = join(this.root, '.lock');
     try {
       const unlock = await lock(this.root, {
-        lockfilePath: join(this.root, '.lock'),
+        lockfilePath,
         stale: STALE_MS,
         update: STALE_MS / 5,
         onCompromised: (error) => {
@@ -46,8 +48,11 @@ export class DirectoryLease implements Lease {
       this.unlock = unlock;
       return true;
     } catch (error) {
-      if ((error as { code?: unknown }).code === 'ELOCKED') return false;
-      throw error;
+      if ((error as { code?: unknown }).code !== 'ELOCKED') throw error;
+      const problem = await futureLock(lockfilePath);
+      if (problem !== null)
+        logRarely(this.log, 'warn', {}, `publisher: the lock cannot be taken over: ${problem}`);
+      return false;
     }
   }
 

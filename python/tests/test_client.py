@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from svc_verification import AsyncClient, Client, Gate, Pins, SvcError, admitted, verify_export
+from svc_verification import AsyncClient, Client, Gate, Pins, Retry, SvcError, admitted, verify_export
 
 from .engine import PROOF_ID, SETTINGS, client_of, pending, receipt_of
 from .test_admissions import PENDING
@@ -41,6 +41,24 @@ def test_a_key_file_that_is_not_text_is_invalid_input(tmp_path: Path, monkeypatc
     ):
         client.read_proof(PROOF_ID)
     assert caught.value.code == "invalid_input"
+
+
+def test_a_key_file_may_begin_with_a_byte_order_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(b"\xef\xbb\xbfsvc_sk_1\r\n")
+    monkeypatch.setenv("SVC_API_KEY_FILE", str(file))
+    keys = list[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        keys.append(request.headers["x-svc-api-key"])
+        return httpx.Response(503)
+
+    with (
+        Client("http://engine", tenant_id="acme", transport=httpx.MockTransport(answer), retry=Retry(1)) as client,
+        pytest.raises(SvcError),
+    ):
+        client.read_proof(PROOF_ID)
+    assert keys == ["svc_sk_1"]
 
 
 def test_a_closed_client_sends_no_request() -> None:

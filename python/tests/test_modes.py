@@ -1,6 +1,8 @@
 """Approvals, and the mode `observe`, without a service."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -281,6 +283,26 @@ def test_observe_starts_few_threads_and_reports_the_calls_beyond_its_limit() -> 
     assert started <= 64
     assert [(one.code, one.tool) for one in errors] == [("unavailable", "book")] * 44
     assert sorted(engine.shown("kind")) == [("admission",)] * 256 + [("outcome",)] * 256
+
+
+EXITS = """
+import socket
+from svc_verification import Client, Gate, admitted, background
+
+background.EXIT_SECONDS = 0.2
+silent = socket.create_server(("127.0.0.1", 0), backlog=256)
+url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+gate = Gate(Client(url, tenant_id="acme", api_key="key"), {"id": "agent-7"}, mode="observe", on_not_admitted=print)
+tool = admitted(gate, tool="book")(print)
+for seats in range(100):
+    tool(seats)
+"""
+
+
+def test_a_process_does_not_wait_at_its_exit_for_an_engine_that_does_not_answer() -> None:
+    ended = subprocess.run([sys.executable, "-c", EXITS], capture_output=True, timeout=20, check=True)  # noqa: S603
+    message = "gate: 100 requests of the mode observe have no response at the exit of the process"
+    assert ended.stderr.decode().splitlines() == [message]
 
 
 def test_an_observed_outcome_whose_request_cannot_start_is_reported_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:

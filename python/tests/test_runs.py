@@ -116,7 +116,9 @@ def test_the_close_repeats_a_request_without_a_decision_and_its_tool_did_not_run
 
 
 @kinds
-@pytest.mark.parametrize(("status", "code"), [(422, "parent_not_found"), (500, "admission_failed")])
+@pytest.mark.parametrize(
+    ("status", "code"), [(422, "parent_not_found"), (500, "admission_failed"), (403, "key_restricted")]
+)
 def test_a_run_can_be_closed_although_the_repetition_of_a_request_is_rejected(
     kind: Kind, status: int, code: str
 ) -> None:
@@ -161,6 +163,24 @@ def test_a_run_can_be_closed_after_its_close_has_failed(kind: Kind) -> None:
     assert [one.envelope["run"]["seq"] for one in lost] == [1]
     expected = [("admission", 0), ("outcome", 1), ("outcome", 1), ("admission", 2), ("outcome", 3)]
     assert numbers(engine) == [*expected, ("outcome", 1), ("close", 4)]
+
+
+@kinds
+def test_a_repeated_close_sends_the_envelope_whose_response_was_lost(kind: Kind) -> None:
+    engine = Engine(unavailable, admit, admit, unavailable, problem(409, "run_incomplete"))
+
+    async def program(opened: Any, tool: Callable[..., Any]) -> None:
+        assert await not_admitted(opened.close) == "unavailable"
+        await settle(tool(1))
+        for code in ("unavailable", "not_ready"):
+            assert await not_admitted(opened.close) == code
+        await settle(opened.close())
+
+    play(kind, engine, program)
+    assert [seq for _, seq in numbers(engine)] == [0, 0, 1, 2, 2, 2]
+    other, *_, lost, rejected, last = engine.sent
+    assert lost == rejected
+    assert lost["nonce"] not in (other["nonce"], last["nonce"])
 
 
 def test_a_second_close_of_a_run_is_rejected_while_the_first_runs() -> None:

@@ -31,7 +31,7 @@ export function refusedVariables(
 ): string[] {
   return Object.entries(env).flatMap(([name, value = '']) => {
     if (settings.has(name) || value.trim() === '' || OF_KUBERNETES.test(value)) return [];
-    const instead = REMOVED[name];
+    const instead = Object.hasOwn(REMOVED, name) ? REMOVED[name] : undefined;
     if (instead !== undefined) return [`${name} is no longer a setting: ${instead}`];
     const meant = [...settings].find((setting) => {
       const most = Math.floor(setting.length / CHARACTERS_PER_EDIT);

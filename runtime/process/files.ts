@@ -1,8 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import * as fs from 'node:fs';
 import { constants, existsSync } from 'node:fs';
-import { access, chmod, mkdir } from 'node:fs/promises';
+import { access, chmod, mkdir, stat } from 'node:fs/promises';
 import { basename, dirname, resolve, join } from 'node:path';
+import { formatTime } from '#protocol/time';
 import { OperatorError } from './operator-error.js';
 
 /** Creates a missing directory, as the umask permits. The error names the setting to change. */
@@ -31,6 +32,19 @@ export async function makePublicFolder(path: string): Promise<void> {
     await chmod(made, 0o755);
     if (made === resolve(topmost)) return;
   }
+}
+
+/** A live lock has about the present time, rounded to a second on some file systems. */
+const LOCK_AHEAD_MS = 5_000;
+
+/**
+ * The next step for a lock with a time in the future, or null. A process whose clock was ahead leaves such a lock at a
+ * crash, and proper-lockfile takes over no lock before its time is past.
+ */
+export async function futureLock(path: string): Promise<string | null> {
+  const { mtimeMs } = await stat(path).catch(() => ({ mtimeMs: 0 }));
+  if (mtimeMs <= Date.now() + LOCK_AHEAD_MS) return null;
+  return `the lock ${path} has the time ${formatTime(mtimeMs)}, which is in the future: correct the clock of the host, or delete this lock if no process uses its directory`;
 }
 
 /** Adds the path, which Node's error lacks when a write to an open file fails, as on a full disk. */

@@ -69,6 +69,8 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
   requireOptions(options);
   const breaker = openBreaker(options.breakerMs ?? 0);
   const rounds = openRounds();
+  /** Requests that the mode `observe` sent, without a response: their number must not grow while the engine hangs. */
+  let unanswered = 0;
 
   const gate: Gate = {
     mode: options.mode ?? 'enforce',
@@ -149,7 +151,9 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
   ): Promise<Awaited<R>> {
     const request = async (): Promise<Admission | null> => {
       try {
-        const admission = await decide(planCall(options, call), { ...call, signal: undefined });
+        const planned = planCall(options, call);
+        requireRoom(planned, call);
+        const admission = await counted(decide(planned, { ...call, signal: undefined }));
         notify(options.onAdmitted, admission);
         return admission;
       } catch (error) {
@@ -162,10 +166,23 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     const run = () => tool(null);
     return runTool(run, outcomeOf, (outcome) => {
       const recorded = admitted.then((admission) =>
-        admission === null ? undefined : recordOutcome(options, admission, outcome),
+        admission === null ? undefined : counted(recordOutcome(options, admission, outcome)),
       );
       notify(options.waitUntil, recorded);
       return Promise.resolve();
+    });
+  }
+
+  function requireRoom({ action }: PlannedCall, { tool }: GatedCall): void {
+    if (unanswered < MAX_UNANSWERED) return;
+    const message = `${String(MAX_UNANSWERED)} requests of the gate already wait for the engine`;
+    throw notAdmitted(new SdkError('unavailable', message), { tool, action });
+  }
+
+  function counted<T>(request: Promise<T>): Promise<T> {
+    unanswered += 1;
+    return request.finally(() => {
+      unanswered -= 1;
     });
   }
 
@@ -234,6 +251,8 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     throw error;
   }
 }
+
+const MAX_UNANSWERED = 256;
 
 const isAgentReceipt = (receipt: Admitted<Receipt>): receipt is Admitted<AgentReceipt> =>
   receipt.schema_version === SCHEMA.agentReceipt;

@@ -50,6 +50,8 @@ export function openRun(
   const { id } = place;
   let next = place.seq;
   let isClosing = false;
+  /** The last close whose decision is not known. */
+  let ending: AgentEnvelope | undefined;
   const free: number[] = [];
   const open = new Set<Promise<unknown>>();
   /** Requests without a known decision, and whether the tool runs regardless. */
@@ -87,10 +89,8 @@ export function openRun(
     // The loop also sends the outcomes that it adds to the map.
     for (const [envelope, isObserved] of undecided) {
       const receipt = await admitHttp(engine, envelope).catch((error: unknown) => {
-        const { code, problem } = error as Partial<SdkError>;
         if (hasNumber(error)) return null;
-        if (code !== 'invalid_request' && problem?.code !== 'admission_failed') throw error;
-        // No repetition changes this rejection.
+        if (!isFinal(error)) throw error;
         release(envelope.run!.seq);
         return null;
       });
@@ -104,9 +104,15 @@ export function openRun(
       undecided.set(agentEnvelope(engine.tenantId, { ...outcome, run }), false);
     }
     while (free.at(-1) === next - 1) next = free.pop()!;
-    const run = { id, seq: next };
-    const input = { kind: 'close', agent: { id: agent.id }, run } as const;
-    return admitHttp(engine, agentEnvelope(engine.tenantId, input));
+    // The same envelope again, because the engine may have closed the run although its response was lost.
+    if (ending?.run?.seq !== next) {
+      const input = { kind: 'close', agent: { id: agent.id }, run: { id, seq: next } } as const;
+      ending = agentEnvelope(engine.tenantId, input);
+    }
+    return admitHttp(engine, ending).catch((error: unknown) => {
+      if (isFinal(error)) ending = undefined;
+      throw error;
+    });
   }
 
   return {
@@ -134,6 +140,18 @@ export function openRun(
     },
   };
 }
+
+/** Whether `close` frees the number of the rejected envelope instead of waiting for a later acceptance. */
+function isFinal(error: unknown): boolean {
+  const { code, problem } = error as Partial<SdkError>;
+  return code === 'invalid_request' || FINAL_PROBLEMS.has(problem?.code);
+}
+
+const FINAL_PROBLEMS: ReadonlySet<unknown> = new Set([
+  'admission_failed',
+  'key_restricted',
+  'run_incomplete',
+]);
 
 /** Whether the number is in use: by a denial or a required approval, or by another request. */
 function hasNumber(error: unknown): boolean {

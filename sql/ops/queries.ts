@@ -60,14 +60,18 @@ export async function verifierPlace(sql: Db) {
 }
 
 export async function logAndCheckpoint(sql: Db) {
-  const [row] = await sql<[{ leaves: number; treeSize: number | null; signedAt: Date }]>`
-    select h.tree_size as leaves, c.tree_size as "treeSize", c.created_at as "signedAt"
+  const [row] = await sql<
+    [{ leaves: number; treeSize: number | null; signedAt: Date; oldestAt: Date | null }]
+  >`
+    select h.tree_size as leaves, c.tree_size as "treeSize", c.created_at as "signedAt",
+      (select at from svc.log_entry where leaf_index = c.tree_size) as "oldestAt"
     from svc.log_head h left join lateral (
       select tree_size, created_at from svc.checkpoint order by tree_size desc limit 1) as c on true`;
-  const { leaves, treeSize, signedAt } = row;
+  const { leaves, treeSize, ...times } = row;
   return {
     leaves,
-    checkpoint: treeSize === null ? null : { treeSize, signedAt: signedAt.getTime() },
+    /** `oldestAt`: the time of the first leaf that the checkpoint does not cover. */
+    checkpoint: treeSize === null ? null : { treeSize, ...inMs(times) },
   };
 }
 

@@ -208,7 +208,7 @@ describe('attentionFor', () => {
       ...{ lag: 2, scrubbed_to: 0, failing_leaves: 0, voided_leaves: 0 },
       ...{ verified_ms_ago: 200, oldest_ms: 31_000 },
     },
-    checkpoint: { tree_size: 7, lag: 3, age_ms: 1_000 },
+    checkpoint: { tree_size: 7, lag: 3, age_ms: 1_000, oldest_ms: 31_000 },
     database: { bytes: 1 },
     snapshot_disk: { free_bytes: 50, size_bytes: 100 },
     quorum_age_ms: 1_000,
@@ -223,10 +223,11 @@ describe('attentionFor', () => {
   };
   const late = 31_000;
 
-  it('reports nothing about a verifier whose oldest leaf or last verdict is new', () => {
+  it('reports no stall while the last verdict and checkpoint, or the oldest leaves without them, are new', () => {
     expect(attentionFor(well)).toEqual([]);
-    const quiet = { ...well.verifier, verified_ms_ago: late, oldest_ms: 200 };
-    expect(attentionFor({ ...well, verifier: quiet })).toEqual([]);
+    const verifier = { ...well.verifier, verified_ms_ago: late, oldest_ms: 200 };
+    const checkpoint = { ...well.checkpoint!, age_ms: late, oldest_ms: 200 };
+    expect(attentionFor({ ...well, verifier, checkpoint })).toEqual([]);
   });
 
   it.each<[string, Partial<Facts>]>([
@@ -258,7 +259,7 @@ describe('attentionFor', () => {
     ['the verifier is 2 leaves behind', { verifier: { ...well.verifier, verified_ms_ago: null } }],
     [
       'no signed checkpoint covers the last 3',
-      { checkpoint: { tree_size: 7, lag: 3, age_ms: late } },
+      { checkpoint: { ...well.checkpoint!, age_ms: late } },
     ],
     ['no signed checkpoint covers the last 10', { checkpoint: null }],
     ['the disk of the snapshots', { snapshot_disk: { free_bytes: 9, size_bytes: 100 } }],

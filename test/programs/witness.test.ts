@@ -1,8 +1,17 @@
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { findCosignature } from '#protocol/cosignature';
 import { COSIGNATURE_TYPE, formatVkey, parseVkey } from '#protocol/note';
+import { openCosignedHeads } from '#programs/witness/heads';
 import { readWitnessPolicy } from '#programs/witness-policy';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
@@ -110,6 +119,14 @@ it('witness > does not start when another witness uses the same state', async ()
   const second = await startWitness(home, [log.vkey]);
   expect(await second.exited).toBe(1);
   expect(second.stderr.join('\n')).toContain('Another witness uses');
+  // As after a crash while the clock was ahead.
+  const heads = join(home, 'left', 'heads');
+  const path = join(heads, '.lock');
+  mkdirSync(path, { recursive: true });
+  utimesSync(path, 4_102_444_800, 4_102_444_800);
+  await expect(openCosignedHeads(heads, () => undefined)).rejects.toThrow(
+    `the lock ${path} has the time 2100-01-01T00:00:00.000Z`,
+  );
 }, 60_000);
 
 it.skipIf(skipsSoftHsm)(

@@ -124,6 +124,21 @@ it('cosigner > publishes each checkpoint at once, and again with the cosignature
   await expect.poll(() => publisher.quorumAgeMs()).toBe(0);
 });
 
+it('cosigner > renews cosignatures although the clock is set an hour back', async () => {
+  let elapsed = 0;
+  const publisher = open({ monotonic: { now: () => elapsed } });
+  snapshot.grow(3);
+  await publisher.runCycle();
+  await expect.poll(published).toMatchObject({ isMet: true });
+  const { requests } = witnesses[0]!.state;
+  snapshot.clock.at -= 3_600_000;
+  elapsed += 61_000;
+  expect(publisher.quorumAgeMs()).toBe(61_000);
+  await publisher.runCycle();
+  await expect.poll(() => witnesses[0]!.state.requests).toBe(requests + 1);
+  await expect.poll(() => publisher.quorumAgeMs()).toBe(0);
+});
+
 it('cosigner > needs only the quorum, and learns which tree size a witness has cosigned', async () => {
   for (const { state } of witnesses.slice(1)) state.isDown = true;
   snapshot.grow(3);
@@ -222,7 +237,7 @@ it('cosigner > never replaces a newer checkpoint by an older one', async () => {
     reader: new SnapshotReader(store, log),
     writer: new SnapshotWriter(store),
     leadership: new Leadership([]),
-    clock: snapshot.clock,
+    monotonic: snapshot.clock,
     log: logger('publisher', 'silent'),
     onAnswer,
   });

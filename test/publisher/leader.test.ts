@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { beforeEach, describe, expect, it } from 'vitest';
@@ -29,6 +29,17 @@ describe('publisher lease', () => {
     const standby = snapshot.publisher({ leases: [testLease(false)] });
     expect(await standby.runCycle()).toEqual({ outcome: 'standby' });
     expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'published' });
+  });
+
+  it('names a lock whose time is in the future, because such a lock may be left from a crash', async () => {
+    const lines: string[] = [];
+    const log = pino({}, { write: (line: string) => void lines.push(line) });
+    const path = join(snapshot.directory, '.lock');
+    mkdirSync(path);
+    utimesSync(path, 4_102_444_800, 4_102_444_800);
+    expect(await snapshot.publisher({ log }).runCycle()).toEqual({ outcome: 'standby' });
+    expect(lines.join('')).toContain(`the lock ${path} has the time 2100-01-01T00:00:00.000Z`);
+    rmSync(path, { recursive: true });
   });
 
   it.each([

@@ -1,5 +1,6 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { pino } from 'pino';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { withFlippedBit } from '../fixtures/leaves.js';
 import { entryOf, ORIGIN } from '../fixtures/snapshot.js';
@@ -33,6 +34,17 @@ it('publisher > continues from TRUSTED_CHECKPOINT', async () => {
   snapshot.grow(10);
   const publisher = snapshot.publisher({ trustedCheckpoint });
   expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 415 });
+});
+
+it('publisher > warns of a copy of the database while the snapshot of a published log is empty', async () => {
+  const lines: string[] = [];
+  const log = pino({ level: 'warn' }, { write: (line: string) => void lines.push(line) });
+  await snapshot.publishOnce({ log });
+  expect(lines).toEqual([]);
+  rmSync(snapshot.directory, { recursive: true });
+  await snapshot.publishOnce({ log });
+  await snapshot.publishOnce({ log });
+  expect(lines).toEqual([expect.stringContaining('if the database is a copy')]);
 });
 
 describe('publisher stops with an error that names the next step', () => {

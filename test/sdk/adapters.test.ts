@@ -295,6 +295,19 @@ describe('adapter mode observe', () => {
     }
     expect(world.lost).toEqual([]);
   });
+
+  it('sends at most 256 requests to an engine that does not answer, and reports the further calls', async () => {
+    const { book, reported, settled } = observing({ decisionTimeoutMs: 3_000 });
+    const calls = Array.from({ length: 300 }, (_, n) => n);
+    world.network.faults.push(...calls.slice(0, 256).map(() => ({ kind: 'silent' }) as const));
+    await Promise.all(calls.map((n) => book(n)));
+    expect(reported.map((one) => one.code)).toEqual(Array(44).fill('unavailable'));
+    await settled();
+    expect(reported.slice(44).map((one) => one.code)).toEqual(Array(256).fill('timeout'));
+    await book('a');
+    await settled();
+    expect(world.admitted).toHaveLength(1);
+  });
 });
 
 const passed = { kind: 'late', ms: 0 } as const;

@@ -219,7 +219,9 @@ describe('a malicious server', () => {
     server.sources = everything(await server.serve(log, { now: () => openedAt + 1000 }));
     const aged = { ...options, ...(maxAgeMs !== undefined && { maxAgeMs }) };
     for (const identifier of [valid, absent]) {
-      await sdkError(lookupHttp(aged, { kind: 'proof', identifier }), 'evidence_outdated');
+      const lookup = lookupHttp(aged, { kind: 'proof', identifier });
+      const { message } = await sdkError(lookup, 'evidence_outdated');
+      expect(message).toContain('by the clock of this reader');
     }
     const found = await lookupHttp(aged, { kind: 'certificate', identifier: CERTIFICATE });
     expect(found.verification_status).toBe('REVOKED');

@@ -221,6 +221,19 @@ it('openRun > reports the number of a rejected request as missing, and gives it 
   expect(response).toMatchObject({ state: 'closed', missing: [] });
 });
 
+it('openRun > returns the first close if the response to this close was lost', async ({
+  world,
+}) => {
+  const run = openRun({ engine: optionsIn(world).engine, agent });
+  // The engine closes the run at the first attempt, and no response arrives.
+  const lost = { on: /^POST/, kind: 'unanswered' } as const;
+  world.network.faults.push(...Array<typeof lost>(5).fill(lost));
+  await sdkError(run.close(), 'network');
+  const { registry_proof_id: closed } = await run.close();
+  const { response } = await readRunHttp(world.options, { run: run.id, agent: agent.id });
+  expect(response).toMatchObject({ state: 'closed', close_proof_id: closed });
+});
+
 it('openRun > states no failed outcome of an observed tool, and rejects a second close', async ({
   world,
 }) => {

@@ -15,7 +15,7 @@ import { keysInLog } from '#sql/log/keys';
 import { tileCache, treeSize } from '#sql/log/log';
 import { appendVerdict } from '#sql/log/public-entries';
 import { databaseTime, expiryScanDoneAt } from '#sql/log/verdicts';
-import { type VerdictSigner, verifierHeartbeats } from '#workers/verify/context';
+import { VerdictClock, type VerdictSigner, verifierHeartbeats } from '#workers/verify/context';
 import { scanExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { appendVerdictEntry, type Pace } from '#workers/verify/verdict-entries';
@@ -69,6 +69,10 @@ describe('appendVerdictEntry', () => {
       vi.spyOn(Date, 'now').mockReturnValue(host),
     ];
     try {
+      await expect(append()).rejects.toThrow('restart the verifier if the database clock is right');
+      // As after a restart.
+      const restarted = { ...registry.verify, clock: new VerdictClock() };
+      expect(await appendVerdictEntry(restarted, signer, true)).toBe('none');
       await expect(append()).rejects.toThrow('the database clock jumped ahead');
       clocks[1]!.mockRestore();
       expect(await append()).toBe('none');

@@ -23,6 +23,7 @@ export interface VerifyContext {
   /** Default: no verdict entries are appended, and their signatures are not checked. */
   signer?: VerdictSigner;
   crypto: ProofCrypto;
+  clock: VerdictClock;
   log: Logger;
   /** Proofs of compromised keys that no log line has reported yet. */
   voided: VoidedProofs;
@@ -48,29 +49,31 @@ export interface VerifierMetrics {
 /** Advisory lock of verdict writers, so that verdict ids commit in order. */
 export const VERDICT_LOCK = 7_301_002;
 
-/** The last time of the database that a verdict may have, and its time by `performance.now()`. */
-let last: { time: number; at: number } | null = null;
+/** The database's clock, which dates verdicts. */
+export class VerdictClock {
+  /** The last time of a verdict, and when this process read that time by `performance.now()`. */
+  private last: { time: number; at: number } | null = null;
 
-/**
- * Takes the lock until the transaction ends. Returns the database's time in epoch milliseconds. Expiries are final, so
- * a database clock that jumps ahead counts only once the clock of this host confirms the jump: this process may have
- * been suspended, or the database's clock may have been corrected.
- */
-export async function lockVerdicts(tx: Transaction): Promise<number> {
-  const [, [{ now }]] = await pipeline(
-    tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`,
-    tx<[{ now: Date }]>`select clock_timestamp() as now`,
-  );
-  const time = now.getTime();
-  const at = performance.now();
-  const latest = Math.max(last === null ? time : last.time + at - last.at, Date.now());
-  if (time > latest + MAX_AHEAD_MS) {
-    throw new OperatorError(
-      `the database clock jumped ahead to ${formatTime(time)}, and the clock of this verifier is at ${formatTime(Date.now())}: correct the wrong clock; until then no verdict is recorded`,
+  /**
+   * Takes the lock until the transaction ends. Returns the database's time in epoch milliseconds. Expiries are final,
+   * so a database clock that jumps ahead counts only once the clock of this host confirms the jump: this process may
+   * have been suspended, or the database's clock may have been corrected.
+   */
+  async lock(tx: Transaction): Promise<number> {
+    const [, [{ now }]] = await pipeline(
+      tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`,
+      tx<[{ now: Date }]>`select clock_timestamp() as now`,
     );
+    const [time, at, { last }] = [now.getTime(), performance.now(), this];
+    const latest = Math.max(last === null ? time : last.time + at - last.at, Date.now());
+    if (time > latest + MAX_AHEAD_MS) {
+      throw new OperatorError(
+        `the database clock jumped ahead to ${formatTime(time)}, and the clock of this verifier is at ${formatTime(Date.now())}: correct the wrong clock, or restart the verifier if the database clock is right; until then no verdict is recorded`,
+      );
+    }
+    this.last = { time, at };
+    return time;
   }
-  last = { time, at };
-  return time;
 }
 
 /**

@@ -15,7 +15,7 @@ import {
 } from '#sql/log/verdicts';
 import { expireShares as recordExpired } from '#sql/lifecycle/share-tokens';
 import { ERASED_CHECKS } from './check-leaf.js';
-import { lockVerdicts, type VerifyContext } from './context.js';
+import type { VerifyContext } from './context.js';
 
 export function kindsByLeaf(
   expiries: readonly Omit<Expiry, 'expiresAt'>[],
@@ -38,7 +38,8 @@ export function verdictOn(
 
 /** Records share tokens that have expired by the database's clock. Returns how many. */
 export async function expireShares(context: VerifyContext, limit: number): Promise<number> {
-  return transaction(context.sql, async (tx) => recordExpired(tx, await lockVerdicts(tx), limit));
+  const { clock, sql } = context;
+  return transaction(sql, async (tx) => recordExpired(tx, await clock.lock(tx), limit));
 }
 
 /**
@@ -47,9 +48,9 @@ export async function expireShares(context: VerifyContext, limit: number): Promi
  * the scrubber records the expiries when the leaf passes again.
  */
 export async function recordExpiries(context: VerifyContext, limit: number): Promise<number> {
-  const { sql } = context;
+  const { clock, sql } = context;
   return transaction(sql, async (tx) => {
-    const now = await lockVerdicts(tx);
+    const now = await clock.lock(tx);
     const prefix = await verifiedPrefix(tx);
     if (prefix === null) return 0;
     const due = await takeDueExpiries(tx, now, prefix.treeSize, limit);
@@ -73,7 +74,7 @@ export async function recordExpiries(context: VerifyContext, limit: number): Pro
  */
 export async function recordErasures(context: VerifyContext, limit: number): Promise<number> {
   return transaction(context.sql, async (tx) => {
-    const now = await lockVerdicts(tx);
+    const now = await context.clock.lock(tx);
     const prefix = await verifiedPrefix(tx);
     if (prefix === null) return 0;
     const due = await takeDueErasures(tx, prefix.treeSize, limit);

@@ -28,7 +28,7 @@ import {
   verdictOf,
   trustedKeys,
 } from './check-leaf.js';
-import { lockVerdicts, type VerifyContext, voidingKey } from './context.js';
+import { type VerifyContext, voidingKey } from './context.js';
 import { verdictOn } from './expiries.js';
 
 /**
@@ -39,7 +39,7 @@ import { verdictOn } from './expiries.js';
  * Returns the number of new verdicts, whether urgent leaves remain, and the size of the prefix.
  */
 export async function scrub(context: VerifyContext, count: number) {
-  const { log, metrics, sql, voided } = context;
+  const { clock, log, metrics, sql, voided } = context;
   // Reads the urgent range before the prefix, which then covers this range even if another verifier extends it.
   const position = await requirePosition(sql);
   const prefix = await verifiedPrefix(sql);
@@ -49,7 +49,7 @@ export async function scrub(context: VerifyContext, count: number) {
 
   const opening = (tx: Transaction) =>
     pipeline(
-      lockVerdicts(tx),
+      clock.lock(tx),
       requirePosition(tx),
       verifiedPrefix(tx),
       verdictsForLeaves(tx, [...found.keys()]),

@@ -36,8 +36,8 @@ import {
 } from '#sql/log/verdicts';
 import { requireNameOfLog } from './check-leaf.js';
 import {
-  lockVerdicts,
   LogDamagedError,
+  type VerdictClock,
   type VerdictSigner,
   type VerifyContext,
 } from './context.js';
@@ -67,7 +67,7 @@ const MOST_NEW_LEAVES = 100_000;
  * @returns `early` when an entry is due but the last entry is too recent
  */
 export function appendVerdictEntry(
-  { sql, crypto }: Pick<VerifyContext, 'sql' | 'crypto'>,
+  { clock, sql, crypto }: Pick<VerifyContext, 'clock' | 'sql' | 'crypto'>,
   signer: VerdictSigner,
   mayHaveExpired: boolean,
   { published, unpublished }: Pace = { published: 0, unpublished: 0 },
@@ -122,17 +122,17 @@ export function appendVerdictEntry(
     await appendVerdict(tx, { ...entry, sig }, latest);
     return 'appended';
   };
-  return transaction(sql, work, readInputs);
+  return transaction(sql, work, (tx) => readInputs(tx, clock));
 }
 
 /**
- * Reads the time of the expiry scan before `lockVerdicts` reads the clock: another verifier may record a later scan at
+ * Reads the time of the expiry scan before the clock is read: another verifier may record a later scan at
  * any time.
  */
-const readInputs = (tx: Transaction) =>
+const readInputs = (tx: Transaction, clock: VerdictClock) =>
   pipeline(
     expiryScanDoneAt(tx),
-    lockVerdicts(tx),
+    clock.lock(tx),
     keysInLog(tx),
     latestCheckpoint(tx),
     endedOrigins(tx),

@@ -38,7 +38,7 @@ import {
   extendHistory,
   keysFor,
 } from './check-leaf.js';
-import { lockVerdicts, LogDamagedError, type VerifyContext, voidingKey } from './context.js';
+import { LogDamagedError, type VerifyContext, voidingKey } from './context.js';
 import { kindsByLeaf, verdictOn } from './expiries.js';
 
 /**
@@ -245,7 +245,7 @@ function commit(
   compromised: { from: number; until: number }[],
   ends: Expiry[],
 ): Promise<boolean> {
-  const opening = (tx: Transaction) => pipeline(lockVerdicts(tx), verifiedPrefix(tx));
+  const opening = (tx: Transaction) => pipeline(context.clock.lock(tx), verifiedPrefix(tx));
   const work = async (
     tx: Transaction,
     [now, start]: Awaited<ReturnType<typeof opening>>,

@@ -61,6 +61,8 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
       tree_size: checkpoint.treeSize,
       lag: Math.max(0, leaves - checkpoint.treeSize),
       age_ms: since(checkpoint.signedAt),
+      /** Age of the oldest leaf that the checkpoint does not cover. */
+      oldest_ms: sinceOrNull(checkpoint.oldestAt),
     },
     database: { bytes },
     ...publisherFacts(heartbeats, overview.now),

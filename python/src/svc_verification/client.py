@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from importlib import import_module
 from typing import Any, Self, TypeVar, Unpack
 
@@ -14,6 +14,7 @@ import httpx
 from anyio.lowlevel import RunVar
 
 from .admissions import AdmissionCalls
+from .background import Background
 from .errors import SvcError
 from .lookups import LookupCalls
 from .models import ProofFilter
@@ -24,8 +25,6 @@ T = TypeVar("T")
 # A followed redirect would send the API key to its target. httpx decompresses each chunk as a whole, before the client
 # can count its bytes: a response of a few kilobytes could fill the memory.
 HTTP: dict[str, Any] = {"follow_redirects": False, "headers": {"accept-encoding": "identity"}}
-# Below the 100 connections of an httpx client, so that a call need not wait for a connection.
-BACKGROUND_THREADS = 64
 
 
 class _Body:
@@ -84,7 +83,7 @@ class Client(AdmissionCalls, ProofCalls, LookupCalls):
 
     def _open(self, transport: Any) -> None:
         self._http = httpx.Client(transport=transport, **HTTP)
-        self._threads = ThreadPoolExecutor(BACKGROUND_THREADS, "svc-observe")
+        self._background = Background()
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +93,6 @@ class Client(AdmissionCalls, ProofCalls, LookupCalls):
 
     def close(self) -> None:
         self._http.close()
-        self._threads.shutdown(wait=False)
 
     def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         _require_open(self._http)
@@ -102,7 +100,7 @@ class Client(AdmissionCalls, ProofCalls, LookupCalls):
 
     def _spawn(self, call: Coroutine[Any, Any, None]) -> Future[None]:
         _require_open(self._http)
-        return self._threads.submit(run_blocking, call)
+        return self._background.submit(call)
 
     def _sleep(self, seconds: float) -> None:
         time.sleep(seconds)

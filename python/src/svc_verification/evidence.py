@@ -110,7 +110,7 @@ def verify_evidence(
         # Old evidence proves a revocation, which is irreversible. If the answer also reports other artifacts as valid,
         # such as members of a package, the evidence must be current.
         if status_in(answer) != "REVOKED" or asserts_validity(answer):
-            with raising("evidence_outdated", "the evidence is rejected"):
+            with raising("evidence_outdated", "the evidence is too old by the clock of this reader"):
                 require(moment < milliseconds(snapshot["valid_until"]), "evidence_expired")
                 require(age < DAY and (max_age is None or age <= 1000 * max_age), "evidence_too_old")
         size = snapshot["logs"][0]["size"]

@@ -243,9 +243,7 @@ class Gate:
         try:
             task: Any = self.client._spawn(work)
         except (SvcError, RuntimeError) as error:
-            # A pool that could not start a further thread may already run the work.
-            with contextlib.suppress(ValueError):
-                work.close()
+            work.close()
             return error
         self._background.add(task)
         task.add_done_callback(self._background.discard)

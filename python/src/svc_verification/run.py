@@ -30,6 +30,8 @@ class AgentRun(Generic[ReceiptT]):
         self._is_closing, self._open, self._free = False, 0, list[int]()
         # Requests without a known decision, and whether the tool runs regardless.
         self._undecided = list[tuple[dict[str, Any], bool]]()
+        # The last close whose decision is not known.
+        self._ending: dict[str, Any] | None = None
         self._lock = Lock()
 
     def send(self, envelope: Mapping[str, Any]) -> ReceiptT:
@@ -97,9 +99,8 @@ class AgentRun(Generic[ReceiptT]):
                     receipt = await settle(client.submit(envelope))
                 except SvcError as error:
                     if not _has_number(error):
-                        if error.code != "invalid_request" and _problem_code(error) != "admission_failed":
+                        if not _is_final(error):
                             raise
-                        # No repetition changes this rejection.
                         insort(self._free, envelope["run"]["seq"])
                 self._undecided.pop(0)
                 if receipt is not None and envelope["kind"] == "admission" and not is_observed:
@@ -109,9 +110,14 @@ class AgentRun(Generic[ReceiptT]):
                     self._undecided.append((agent_envelope(client.tenant_id, "outcome", fields), False))
             while self._free and self._free[-1] == self._next - 1:
                 self._next = self._free.pop()
-            end: Run = {"id": self.id, "seq": self._next}
-            return await settle(client.close_run(agent={"id": self._agent}, run=end))
-        except BaseException:
+            # The same envelope again, because the engine may have closed the run although its response was lost.
+            if self._ending is None or self._ending["run"]["seq"] != self._next:
+                fields = {"agent": {"id": self._agent}, "run": {"id": self.id, "seq": self._next}}
+                self._ending = agent_envelope(client.tenant_id, "close", fields)
+            return await settle(client.submit(self._ending))
+        except BaseException as error:
+            if isinstance(error, SvcError) and _is_final(error):
+                self._ending = None
             self._is_closing = False
             raise
 
@@ -131,6 +137,15 @@ def open_run(client: Client | AsyncClient, agent: Agent, place: Run | None = Non
 
 def _problem_code(error: SvcError) -> str | None:
     return None if error.problem is None else error.problem["code"]
+
+
+def _is_final(error: SvcError) -> bool:
+    """Whether `close` frees the number of the rejected envelope instead of waiting for a later acceptance."""
+    return error.code == "invalid_request" or _problem_code(error) in (
+        "admission_failed",
+        "key_restricted",
+        "run_incomplete",
+    )
 
 
 def _has_number(error: BaseException) -> bool:

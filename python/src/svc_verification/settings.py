@@ -105,7 +105,8 @@ def _api_key_of_environment() -> str:
     if not file:
         return _required(key, "api_key", "SVC_API_KEY_FILE or SVC_API_KEY")
     try:
-        return Path(file).read_text().strip()
+        # An editor may write a byte order mark.
+        return Path(file).read_text("utf-8-sig").strip()
     except (OSError, ValueError):
         # Without a cause: a `UnicodeDecodeError` has the bytes of the key.
         raise SvcError("invalid_input", f"SVC_API_KEY_FILE {file} cannot be read") from None

@@ -305,7 +305,9 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
         await page.clock.setFixedTime(states.snapshot.clock.at + 16 * 60_000);
         await page.goto(urlOf('valid'));
         await page.getByRole('alert').waitFor();
-        expect(await resultOf(page)).toContain('is too old: the answer was VALID');
+        expect(await resultOf(page)).toContain(
+          'is too old by the clock of this reader: the answer was VALID',
+        );
         expect(await faultsOf(page)).toEqual([]);
         await page.goto(urlOf('revoked'));
         await page.getByText('Verified in your browser with key').waitFor();
