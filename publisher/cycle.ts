@@ -238,7 +238,7 @@ async function nextState(
   return { state, inspect, changedRecords: advanced.changes };
 }
 
-/** A shorter validity, of a publisher whose clock is behind, does not lead to more snapshot entries. */
+/** At most one renewal a second, however short the validity of the snapshots of a publisher whose clock is behind. */
 const MIN_RENEWAL_MS = 1_000;
 
 /**

@@ -279,7 +279,7 @@ function checkPublication(facts: Facts, when: When): void {
   for (const { url, ready, status, age_ms: age, refusal } of facts.public_api) {
     when(
       !ready,
-      `the public API is down at ${url}: ${status}`,
+      `the public API is down at ${url}: ${status}${refusal === null ? '' : `: ${refusal}`}`,
       'start the public API server (npm run facade), or read its log',
     );
     when(

@@ -193,7 +193,7 @@ export const rootKeyFile = z
   );
 
 const POSTGRES_MESSAGE =
-  'must be a URL like postgres://user:password@host:5432/database, with a percent-encoded user and password, and a host that is a name or an IPv4 address';
+  'must be a URL like postgres://user:password@host:5432/database, with a percent-encoded user and password, a host that is a name or an IPv4 address, and any other `@` written as `%40`';
 
 export const databaseUrl = (message: string) =>
   required(message)

@@ -42,9 +42,12 @@ const LOCK_AHEAD_MS = 5_000;
  * crash, and proper-lockfile takes over no lock before its time is past.
  */
 export async function futureLock(path: string): Promise<string | null> {
-  const { mtimeMs } = await stat(path).catch(() => ({ mtimeMs: 0 }));
-  if (mtimeMs <= Date.now() + LOCK_AHEAD_MS) return null;
-  return `the lock ${path} has the time ${formatTime(mtimeMs)}, which is in the future: correct the clock of the host, or delete this lock if no process uses its directory`;
+  const time = await stat(path).then(
+    ({ mtime }) => mtime.getTime(),
+    () => 0,
+  );
+  if (time <= Date.now() + LOCK_AHEAD_MS) return null;
+  return `the lock ${path} has the time ${formatTime(time)}, which is in the future: correct the clock of the host, or delete this lock if no process uses its directory`;
 }
 
 /** Adds the path, which Node's error lacks when a write to an open file fails, as on a full disk. */

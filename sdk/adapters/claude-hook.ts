@@ -45,7 +45,8 @@ export function openHook(
     const call = { tool, arguments: tool_input, ...about };
     const admission = await gate.begin(call);
     try {
-      if (id !== undefined) await begun.keep(id, admission);
+      // Calls with equal ids would take each other's admissions.
+      if (id !== undefined && id !== '') await begun.keep(id, admission);
     } catch (error) {
       await gate.end(admission, { result: 'failed' });
       throw error;

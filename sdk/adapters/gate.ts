@@ -69,7 +69,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
   requireOptions(options);
   const breaker = openBreaker(options.breakerMs ?? 0);
   const rounds = openRounds();
-  /** Requests that the mode `observe` sent, without a response: their number must not grow while the engine hangs. */
+  /** Requests without a response: in the mode `observe` their number must not grow while the engine hangs. */
   let unanswered = 0;
 
   const gate: Gate = {
@@ -96,7 +96,8 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
   async function begin(call: GatedCall): Promise<Begun> {
     try {
       const planned = planCall(options, call);
-      const admission = await decide(planned, call);
+      if (gate.mode === 'observe') requireRoom(planned, call);
+      const admission = await counted(decide(planned, call));
       notify(options.onAdmitted, admission);
       return { admission, fingerprint: planned.fingerprint };
     } catch (error) {
@@ -149,20 +150,11 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     tool: (admission: null) => R | PromiseLike<R>,
     outcomeOf: OutcomeOf<R>,
   ): Promise<Awaited<R>> {
-    const request = async (): Promise<Admission | null> => {
-      try {
-        const planned = planCall(options, call);
-        requireRoom(planned, call);
-        const admission = await counted(decide(planned, { ...call, signal: undefined }));
-        notify(options.onAdmitted, admission);
-        return admission;
-      } catch (error) {
-        notify(options.onNotAdmitted, error as SdkError);
-        return null;
-      }
-    };
     // Requests the admission before the tool runs, because the tool may change its arguments.
-    const admitted = request();
+    const admitted = begin({ ...call, signal: undefined }).then(
+      ({ admission }) => admission,
+      () => null,
+    );
     const run = () => tool(null);
     return runTool(run, outcomeOf, (outcome) => {
       const recorded = admitted.then((admission) =>

@@ -90,7 +90,7 @@ export function openRun(
     for (const [envelope, isObserved] of undecided) {
       const receipt = await admitHttp(engine, envelope).catch((error: unknown) => {
         if (hasNumber(error)) return null;
-        if (!isFinal(error)) throw error;
+        if (!isFinal(error) && !isRestricted(error)) throw error;
         release(envelope.run!.seq);
         return null;
       });
@@ -141,17 +141,16 @@ export function openRun(
   };
 }
 
-/** Whether `close` frees the number of the rejected envelope instead of waiting for a later acceptance. */
+/** Whether to give the envelope up instead of waiting for a later acceptance. */
 function isFinal(error: unknown): boolean {
   const { code, problem } = error as Partial<SdkError>;
   return code === 'invalid_request' || FINAL_PROBLEMS.has(problem?.code);
 }
 
-const FINAL_PROBLEMS: ReadonlySet<unknown> = new Set([
-  'admission_failed',
-  'key_restricted',
-  'run_incomplete',
-]);
+const FINAL_PROBLEMS: ReadonlySet<unknown> = new Set(['admission_failed', 'run_incomplete']);
+
+const isRestricted = (error: unknown): boolean =>
+  (error as Partial<SdkError>).problem?.code === 'key_restricted';
 
 /** Whether the number is in use: by a denial or a required approval, or by another request. */
 function hasNumber(error: unknown): boolean {

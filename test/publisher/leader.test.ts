@@ -36,9 +36,9 @@ describe('publisher lease', () => {
     const log = pino({}, { write: (line: string) => void lines.push(line) });
     const path = join(snapshot.directory, '.lock');
     mkdirSync(path);
-    utimesSync(path, 4_102_444_800, 4_102_444_800);
+    utimesSync(path, 4_102_444_800.123, 4_102_444_800.123);
     expect(await snapshot.publisher({ log }).runCycle()).toEqual({ outcome: 'standby' });
-    expect(lines.join('')).toContain(`the lock ${path} has the time 2100-01-01T00:00:00.000Z`);
+    expect(lines.join('')).toContain(`the lock ${path} has the time 2100-01-01T00:00:00.12`);
     rmSync(path, { recursive: true });
   });
 

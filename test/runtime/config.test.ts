@@ -120,7 +120,7 @@ describe('configuration', () => {
       (login): [typeof engine, Environment, RegExp] => [
         engine,
         { DATABASE_URL: `postgres://${login}/svc` },
-        /^DATABASE_URL must be .* with a percent-encoded user and password, and a host that is a name/,
+        /^DATABASE_URL must be .* with a percent-encoded user and password, a host that is a name/,
       ],
     ),
     [

@@ -54,7 +54,9 @@ export function publicReadiness(
   const unusable = current.unusableAt(now);
   if (unusable === null) return { ready: true, details: { status: 'ready', ...served } };
   const cause =
-    unusable === 'ahead' ? 'its time is far ahead of the clock of this server' : refusal;
+    unusable === 'ahead'
+      ? (refusal ?? 'its time is far ahead of the clock of this server')
+      : refusal;
   return { ready: false, details: { status: 'snapshot expired', ...served, refusal: cause } };
 }
 
@@ -113,7 +115,7 @@ export const HEALTH_OPERATIONS: readonly Operation[] = [
         },
         503: {
           description:
-            'No snapshot is loaded, the snapshot is expired, or the server is shutting down.',
+            'No snapshot is loaded, the snapshot is expired or far ahead of the clock, or the server is shutting down.',
           content: { 'application/json': notReadySchema },
           headers: { 'Retry-After': 'Seconds to wait before trying again.' },
           example: {

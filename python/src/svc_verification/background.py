@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 from collections import deque
 from collections.abc import Coroutine
 from concurrent.futures import Future, wait
@@ -32,10 +33,11 @@ class Background:
         ended = Future[None]()
         with self._lock:
             if self._threads < MAX_THREADS:
+                self._threads += 1
                 try:
                     Thread(target=self._work, name="svc-observe", daemon=True).start()
-                    self._threads += 1
                 except RuntimeError:
+                    self._threads -= 1
                     if self._threads == 0:
                         raise
             self._waiting.append((ended, call))
@@ -55,6 +57,11 @@ class Background:
             except BaseException as error:
                 ended.set_exception(error)
             _unfinished.discard(ended)
+
+
+# The threads of a forked child do not exist, so these requests never end there.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unfinished.clear)
 
 
 @atexit.register

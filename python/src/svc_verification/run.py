@@ -99,7 +99,7 @@ class AgentRun(Generic[ReceiptT]):
                     receipt = await settle(client.submit(envelope))
                 except SvcError as error:
                     if not _has_number(error):
-                        if not _is_final(error):
+                        if not _is_final(error) and _problem_code(error) != "key_restricted":
                             raise
                         insort(self._free, envelope["run"]["seq"])
                 self._undecided.pop(0)
@@ -140,12 +140,8 @@ def _problem_code(error: SvcError) -> str | None:
 
 
 def _is_final(error: SvcError) -> bool:
-    """Whether `close` frees the number of the rejected envelope instead of waiting for a later acceptance."""
-    return error.code == "invalid_request" or _problem_code(error) in (
-        "admission_failed",
-        "key_restricted",
-        "run_incomplete",
-    )
+    """Whether to give the envelope up instead of waiting for a later acceptance."""
+    return error.code == "invalid_request" or _problem_code(error) in ("admission_failed", "run_incomplete")
 
 
 def _has_number(error: BaseException) -> bool:
