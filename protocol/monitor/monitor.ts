@@ -76,8 +76,7 @@ export class Monitor {
   /**
    * Polls all sources once. Reads the entries of the first source, and compares the other sources with it.
    *
-   * @returns the findings of this poll: every alarm, and at most 100 lasting findings and 100 notices of each code.
-   *   `report` gets every finding, but not again a lasting finding that the state has.
+   * @returns every alarm of this poll, and at most 100 other findings of each code; `report` got all new findings
    */
   async pass(
     [main, ...others]: readonly [LogFiles, ...LogFiles[]],
@@ -164,9 +163,7 @@ export class Monitor {
     return served;
   }
 
-  /**
-   * If a policy is pinned, prefers the cosigned checkpoint, which a public API serves instead of the newest checkpoint.
-   */
+  /** Prefers the cosigned checkpoint if a policy is pinned, as a public API does. */
   private async readCheckpoint(files: LogFiles): Promise<Uint8Array | null> {
     const cosigned = this.options.pin.policy === null ? null : await files.read(COSIGNED_PATH);
     return cosigned ?? files.read(CHECKPOINT_PATH);

@@ -140,11 +140,7 @@ class Reduction {
     return changes;
   }
 
-  /**
-   * Loads the proofs that entries name by id.
-   *
-   * @returns the map key of the proof that each entry names
-   */
+  /** Loads the proofs that entries name by id, and returns the map key of the proof that each entry names. */
   private async loadProofs(entries: readonly (LogEntry | null)[]): Promise<(Uint8Array | null)[]> {
     const keys = entries.map((entry) =>
       entry?.type === 'proof' || entry?.type === 'status' ? proofMapKey(entry.proof_id) : null,

@@ -92,8 +92,7 @@ describe('expiries', () => {
     await share(60_000);
     const lock = await holdVerdictLock();
     const expiring = [recordExpiries(registry.verify, 100), expireShares(registry.verify, 100)];
-    const waits = () => db.sql`select from pg_locks where locktype = 'advisory' and not granted`;
-    await expect.poll(waits).toHaveLength(2);
+    await untilWaiting(db.sql, 2);
     await tamper(`update svc.expiry set expires_at = clock_timestamp() - interval '1 ms'`, []);
     await db.sql`update svc.share_due set expires_at = clock_timestamp() - interval '1 ms'`;
     await lock.release();

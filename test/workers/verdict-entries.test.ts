@@ -23,6 +23,7 @@ import { runVerifier, VERIFIER_DEFAULTS } from '#workers/verify/verifier';
 import { testLog } from '../fixtures/checkpoints.js';
 import { beforeRow } from '../fixtures/database.js';
 import { without } from '../fixtures/engine.js';
+import { untilWaiting } from '../fixtures/hold-lock.js';
 import { TENANT } from '../fixtures/registry.js';
 import { eventually } from '../fixtures/stack.js';
 import { FLIP, tampering } from '../fixtures/tampering.js';
@@ -63,21 +64,18 @@ describe('appendVerdictEntry', () => {
   it('fails when the database clock jumps ahead, unless the clock of the host confirms the jump', async () => {
     await verifyAndAppend();
     // By the clocks of the host, the database's clock is two minutes ahead of the last verdict.
-    const [monotonic, host] = [performance.now() - 120_000, Date.now() - 120_000];
-    const clocks = [
-      vi.spyOn(performance, 'now').mockReturnValue(monotonic),
-      vi.spyOn(Date, 'now').mockReturnValue(host),
-    ];
+    const monotonic = vi.spyOn(performance, 'now').mockReturnValue(performance.now() - 120_000);
+    const host = vi.spyOn(Date, 'now').mockReturnValue(Date.now() - 120_000);
     try {
       await expect(append()).rejects.toThrow('restart the verifier if the database clock is right');
-      // As after a restart.
       const restarted = { ...registry.verify, clock: new VerdictClock() };
       expect(await appendVerdictEntry(restarted, signer, true)).toBe('none');
       await expect(append()).rejects.toThrow('the database clock jumped ahead');
-      clocks[1]!.mockRestore();
+      host.mockRestore();
       expect(await append()).toBe('none');
     } finally {
-      for (const clock of clocks) clock.mockRestore();
+      monotonic.mockRestore();
+      host.mockRestore();
     }
   });
 
@@ -85,8 +83,7 @@ describe('appendVerdictEntry', () => {
     await registry.verifyAll();
     const lock = await holdVerdictLock();
     const appending = append();
-    const waits = () => db.sql`select from pg_locks where locktype = 'advisory' and not granted`;
-    await expect.poll(waits).toHaveLength(1);
+    await untilWaiting(db.sql);
     await db.sql`update svc.upkeep set done_at = now() + interval '1 hour'`;
     await lock.release();
     expect(await appending).toBe('appended');
@@ -122,7 +119,7 @@ describe('appendVerdictEntry', () => {
     expect(await verifyAndAppend()).toBe('appended');
   });
 
-  it('continues from the last valid entry, however many entries with a wrong signature follow', async () => {
+  it('continues from the last entry that counts, however many entries with a wrong signature follow', async () => {
     await verifyAndAppend();
     const [counted] = await entries();
     const [row] = await db.sql<[{ body: Buffer }]>`
@@ -387,20 +384,16 @@ it('verdict entry without a signature by the verifier key > fails, and is skippe
 
 it('runVerifier > appends the first entry at once, and is not ready without an active key', async () => {
   await registry.admitAll([registry.item()]);
-  const heartbeats = verifierHeartbeats();
+  const context = { ...registry.verify, heartbeats: verifierHeartbeats() };
   const stopping = new AbortController();
-  const running = runVerifier(
-    { ...registry.verify, heartbeats },
-    stopping.signal,
-    VERIFIER_DEFAULTS,
-  );
+  const running = runVerifier(context, stopping.signal, VERIFIER_DEFAULTS);
   const until = (what: string, isSo: () => Promise<boolean>) =>
     eventually(async () => ((await isSo()) ? true : null), 10_000, what);
   await until('an entry', async () => (await entries()).length === 1);
   await until('its own leaf', async () => (await treeSize(db.sql)) === 4);
-  expect(heartbeats.verdict.state).toBe('up');
+  expect(context.heartbeats.verdict.state).toBe('up');
   await signer.retire();
-  await until('not ready', () => Promise.resolve(heartbeats.verdict.state === 'failing'));
+  await until('not ready', () => Promise.resolve(context.heartbeats.verdict.state === 'failing'));
   stopping.abort();
   await running;
   expect((await entries()).length).toBeLessThanOrEqual(2);
