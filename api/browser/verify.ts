@@ -21,8 +21,8 @@ async function showEvidence(section: HTMLElement): Promise<void> {
   report('status', `Verifying with ${key}…`);
   try {
     if (pinned !== named) {
-      const why = 'the log changed its key, or another server answers at this address';
-      throw new Error(`this server names another key, ${nameOf(named)}: ${why}`);
+      const why = 'the log changed its key, or this address now leads to a different server';
+      throw new Error(`this server names the key ${nameOf(named)} instead: ${why}`);
     }
     const status = document.querySelector('.verdict .status')?.textContent ?? '';
     const { proveVerdict } = await import('./prove.js');

@@ -239,7 +239,7 @@ function typeOf(node: JsonObject, schemas: Schemas): Html {
 
 function constraintsOf(node: JsonObject): Html[] {
   const { format, maximum, minimum, pattern } = node;
-  // Where a description exists, it states length and pattern in words.
+  // Omits length and pattern for a described member: its description states them in words.
   const isDescribed = typeof node['description'] === 'string';
   return [
     isDescribed ? null : range(node['minLength'], node['maxLength'], 'characters'),

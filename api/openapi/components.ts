@@ -85,7 +85,7 @@ function nameSchemas(
     taken.add(id);
     registry.add(schema, { id });
   };
-  // Primitives first: some modules of documents export primitives again under another name.
+  // Names primitives first: some modules of documents re-export a primitive under a second name.
   for (const [key, value] of Object.entries<unknown>({ ...primitives, ...documents })) {
     if (value instanceof z.ZodType) name(value, capital(key.replace(/Schema$/, '')));
   }

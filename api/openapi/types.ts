@@ -175,7 +175,7 @@ const REQUEST_ID_SCHEMA = { type: 'string', pattern: REQUEST_ID_FORM.source };
 /** The request header of both APIs that names a request, and its echo in the response. */
 export const REQUEST_ID = headerParameter(
   'X-Request-Id',
-  'Your id for this request, which the response echoes. Another id replaces an id that does not match the pattern.',
+  'Your id for this request, which the response echoes. A generated id replaces an id that does not match the pattern.',
   REQUEST_ID_SCHEMA,
 );
 export const REQUEST_ID_HEADER = {

@@ -96,7 +96,7 @@ export function createSubmit(ctx: EngineContext): Submit {
   });
   const single = new Limiter(SINGLE);
   const locked = new Limiter(LOCKED);
-  /** Number of admissions in `locked`, by tenant. */
+  /** Number of admissions that use the limiter `locked`, by tenant. */
   const waiting = new Map<number, number>();
 
   async function submitSingly(item: Unseeded, deadline: number): Promise<IntakeOutcome> {
@@ -155,8 +155,8 @@ export function createSubmit(ctx: EngineContext): Submit {
     });
     if (intake.outcome === 'accepted') {
       const admission = { tenantNo, id: intake.proofId };
-      // Counts until the decision or the timeout, also after the client disconnects: disconnecting must not raise
-      // the limit.
+      // Counts the admission until its decision or the timeout, even if the client disconnects: a client must not evade
+      // the limit by disconnecting.
       void ctx.admissionOutcomes.wait(admission, { timeoutMs: ctx.waitMs }).then(end);
     } else end();
     return intake;
@@ -192,7 +192,7 @@ export async function keepTraces(
 }
 
 const COUNT_EVERY_MS = 500;
-/** Age at which the limiter ignores a count of the queue. */
+/** Age from which the limiter ignores a count of the queue. */
 const STALE_MS = 2_000;
 
 /**

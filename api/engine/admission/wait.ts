@@ -19,7 +19,7 @@ interface WaitingOptions<T> {
 
 interface Watched<T> {
   tenantNo: number;
-  /** Each ends the wait of one request; null gives up. */
+  /** Functions that end the wait of one request each, with the outcome, or with null for no outcome in time. */
   waits: Set<(outcome: T | null) => void>;
   pollAt: number;
   interval: number;

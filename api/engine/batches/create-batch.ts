@@ -107,7 +107,7 @@ function createBatch(deps: EngineDeps): RequestHandler {
     timeoutMs: COMMIT_TIMEOUT_MS,
   });
   const admissions = ctx.maxQueuedAdmissions;
-  // Leaves half of the queue to single admissions, and half of `batches` to other tenants.
+  // Leaves half of the queue to single admissions, and half of the batches' part to other tenants.
   const batches = Math.floor(admissions / 2);
   const capacity = { admissions, batches, own: Math.floor(batches / 2) };
   const commit: Commit = (batch) =>

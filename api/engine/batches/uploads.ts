@@ -8,7 +8,7 @@ export interface BatchUploadsOptions {
 }
 
 export interface BatchUpload {
-  /** Aborts when the upload is too slow and another upload needs its memory. */
+  /** Aborted when the upload is too slow and a different upload needs its memory. */
   readonly evicted: AbortSignal;
   /** Waits while the memory budget is used up. @throws Problem too_many_batches, upload_too_slow */
   received(bytes: number): Promise<void>;

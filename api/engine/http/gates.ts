@@ -116,8 +116,8 @@ function requireApiVersion(req: Request): void {
 }
 
 /**
- * An operation with the checks of every operation except admissions, in the order 401, 429, 403, 400,
- * 406. Admissions have more checks, in another order.
+ * An operation that needs an API key and is not an admission. Its checks run in the order 401, 429, 403, 400, 406;
+ * admissions have more checks, in a different order.
  */
 export function tenantOperation(partial: SpecOf, handle: (call: Call) => Promise<void>): Operation {
   const spec = specOf(partial);

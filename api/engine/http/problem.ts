@@ -167,7 +167,7 @@ const DETAILS = {
     'No signed checkpoint covers this proof yet. Retry after the publisher has signed one.',
   policy_unknown: 'No policy set with that digest is stored. Check policy_digest.',
   idempotency_conflict:
-    'This X-Svc-Idempotency-Key was sent with another body or another evaluation before. Send a new key.',
+    'This X-Svc-Idempotency-Key was sent before, with a different body or in an AuthZEN evaluation. Send a new key.',
   expiry_over: 'expires_at is not in the future. Send a later expires_at.',
   package_member_unfit:
     'A package takes only proofs of this tenant’s own admitted actions. Remove the proofs listed in errors.',

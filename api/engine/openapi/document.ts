@@ -154,7 +154,7 @@ const GUIDE: readonly GuideSection[] = [
     id: 'idempotency',
     title: 'Idempotency',
     text: [
-      'The deduplication key of an admission is its tenant, its request type and the SHA-256 of its canonical body (RFC 8785). Sending the same body again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`. After a timeout or a 503, send the same body again. While the environment is locked or the tenant is not allowlisted, a repeated body gets that error too; `GET /v1/admissions/{proof_id}` still returns its receipt.',
+      'The deduplication key of an admission is its tenant, its request type and the SHA-256 of its canonical body (RFC 8785). Sending the same body again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`. After a timeout or a 503, send the same body again. While the environment is locked or the tenant is not allowlisted, a repeated body gets 423 or 403 too; `GET /v1/admissions/{proof_id}` still returns its receipt.',
       'Send `X-Svc-Idempotency-Key` to enforce your own key as well: the same key with another body gets 422 `idempotency_conflict`. The engine does not enforce the member `idempotency_key` of the body. It stores this member, and returns the value in the response header `X-Svc-Idempotency-Key`. To enforce the value, send it in the request header too.',
       'A slow admission gets 202 with `Location` and completes exactly once. Poll `Location` until the status is no longer 202.',
     ],

@@ -74,7 +74,7 @@ export interface ProofDocuments {
   payload: { aep: Aep; record: ProofRecord; receipt: Receipt; disclosures: Disclosure[] } | null;
 }
 
-/** Checks the hashes in the log, so that altered rows are never served as signed. */
+/** Checks the rows against the hashes in the log, so that altered rows are never served as signed. */
 export function documentsOf(stored: StoredProof): ProofDocuments {
   if (!isLogged(stored)) throw altered(stored, 'the log entry');
   return { entry: entryOf(stored), payload: payloadOf(stored) };
@@ -95,7 +95,7 @@ function entryOf(stored: StoredProof): ProofEntry {
   };
 }
 
-/** The bytes of the entry, from unchecked fields: the bytes from a damaged row differ from the leaf. */
+/** The bytes of the entry, built from unchecked fields: if the row is damaged, they differ from the leaf. */
 export const entryBytesOf = (stored: StoredProof): Uint8Array =>
   attempt(() => utf8(proofEntryText(entryOf(stored)))) ?? new Uint8Array();
 
@@ -137,7 +137,8 @@ function payloadOf(stored: StoredProof): ProofDocuments['payload'] {
   return {
     aep: document,
     record,
-    // Computed on access, because the package of a run reads thousands of proofs without receipts and disclosures.
+    // Computed on access, because the package of a run needs neither receipts nor disclosures of its thousands of
+    // proofs.
     get receipt() {
       return buildReceipt(nativeSha256, facts);
     },
@@ -210,9 +211,9 @@ type StatusHistory = Pick<
 >;
 
 /**
- * Current statement about a proof, from the latest verdict, all logged revocations and the key
- * compromise that voids it. Asserts nothing when a stored revocation is damaged, the payload is
- * erased or the proof is voided, even before the verification system records it.
+ * Current statement about a proof, from the latest verdict, all logged revocations and the key compromise that voids
+ * it. Asserts nothing when a stored revocation is damaged, the payload is erased or the proof is voided, even before
+ * the verification system records this.
  */
 export function statementOf(decided: Decided, history: StatusHistory): VerdictStatement {
   const { isDamaged = false, isErased = false, voidedAt = null, revocations, verdicts } = history;

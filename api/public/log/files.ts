@@ -174,7 +174,7 @@ function noSuchFile(): Problem {
   );
 }
 
-/** GET /api/public/keys. Verifiers must pin log keys from another channel. */
+/** GET /api/public/keys. Verifiers must obtain the log keys that they pin from another source. */
 export const getKeys = ofSnapshot(async (ctx, snapshot) => ({
   type: JSON_TYPE,
   body: utf8(JSON.stringify(await keysOf(ctx, snapshot))),

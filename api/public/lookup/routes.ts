@@ -41,7 +41,7 @@ const TEMPLATES = Object.fromEntries(
 /** The documented path of a lookup URL; null for any other URL. */
 export function routeOfLookup(url: string): string | null {
   const target = attempt(() => lookupAt(originForm(url)));
-  // `lookupAt` throws for generic lookups only.
+  // If `lookupAt` throws, the URL is a generic lookup.
   return target === undefined ? VERIFY : (target?.template ?? null);
 }
 
@@ -164,7 +164,7 @@ export function requestedByQuery(query: string): string {
   return requested;
 }
 
-/** Answers a lookup by POST, whose body may contain a share token, which an error may quote. */
+/** Answers a lookup by POST. Its body, and so an error that quotes the body, may contain a share token. */
 export async function postLookup(
   exchange: Exchange,
   view: Pick<LookupTarget, 'view'> = {},

@@ -12,7 +12,7 @@ import { PageReader, type PageMemory } from './pages.js';
 import { Snapshot } from './snapshot.js';
 import { tileReader, type SnapshotSource } from './source.js';
 
-/** No snapshot is published yet, which is expected at first and not a failure of the origin. */
+/** Thrown while no snapshot is published, which is expected at first and not a failure of the origin. */
 class NoLocationError extends Error {}
 
 export interface PollerOptions {
