@@ -47,7 +47,8 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
     else found.push(...answer.errors.map((error) => problem(policyFile(id), text, error)));
   }
   found.push(...unknownAnnotations(policies));
-  // Facts that an unreadable schema declares are unknown, so every rule about facts would be reported.
+  // Checks the rules only under a readable schema: the facts of any other are unknown, so every rule about facts would
+  // fail.
   if (parsed.type === 'success') {
     found.push(...asErrors(await ruleProblems(policies, declaredFacts(schema), counters)));
     const differences = await schemaDifferences(schema, counters);
@@ -289,7 +290,7 @@ async function reasonOf(check: () => Promise<unknown>): Promise<string | null> {
   }
 }
 
-/** Prepared policy sets by digest. A set never changes, so the cache only evicts the least recently used set. */
+/** Caches prepared policy sets by digest. A set never changes, so the cache evicts only by age of the last use. */
 export function policyCache(sql: Db): (digest: Buffer) => Promise<PolicyEngine> {
   const engines = new Map<string, Promise<PolicyEngine>>();
   return (digest) => {

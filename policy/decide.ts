@@ -38,7 +38,7 @@ const memo = new Map<string, Decision>();
 /**
  * Recomputes the digest, so a set made for another Cedar version is rejected.
  *
- * @param loaded a {@link textsLoader}, if the program uses more than `LOADED_SETS` sets in turn
+ * @param loaded a {@link textsLoader}, if the program alternates between more than `LOADED_SETS` sets
  * @throws PolicySetError
  */
 export async function preparePolicyEngine(
@@ -195,7 +195,7 @@ function authorize(call: cedar.StatefulAuthorizationCall): Evaluation {
     // Not cached, because Cedar failed and may succeed with the next call.
     return { decision: deny(), cacheable: false };
   }
-  // Not cached: a value that no rule uses may be the cause, and the cache key omits such values.
+  // Not cached: a value that no rule uses may have caused the failure, and the cache key omits such values.
   if (answer.type !== 'success') return { decision: deny(), cacheable: false };
   const { decision, diagnostics } = answer.response;
   if (diagnostics.errors.length > 0) {
@@ -248,11 +248,11 @@ function callOf(input: PolicyInput) {
   return {
     principal,
     action: { type: 'Svc::Action', id: 'admit' },
-    // `decidedEarly` decides inputs without an action.
+    // Never '' in an evaluation: `decidedEarly` decides inputs without an action.
     resource: { type: 'Svc::Operation', id: input.action ?? '' },
     context,
     entities: [{ uid: principal, attrs: { environment: input.tenant.environment }, parents: [] }],
-    // `isWellTyped` and `unmetFacts` check the types, in a fraction of the time.
+    // `isWellTyped` and `unmetFacts` check the types in a fraction of the time that Cedar takes.
     validateRequest: false,
   };
 }

@@ -19,7 +19,7 @@ export type DeclaredFacts = ReadonlyMap<string, { type: FactType; requiredFor: s
 /** The annotation of a fact with the actions, separated by commas, that require the fact. */
 export const REQUIRED_FOR = 'required_for';
 
-/** Skips invalid declarations of facts: requests with such a fact are denied. @throws PolicySetError */
+/** The facts that a schema validly declares; a request with any other fact is denied. @throws PolicySetError */
 export function declaredFacts(schema: string): DeclaredFacts {
   const { namespaces, resolve } = readSchema(schema);
   const context = new Map(namespaces).get('Svc')?.actions?.['admit']?.appliesTo?.context;
