@@ -37,7 +37,7 @@ def log_lost(lost: LostOutcome) -> None:
 # Prefixes of error messages, by code.
 REASONS = {"approval_required": "", "arguments_changed": "", "policy_denied": "denied by policy: "}
 LAZY = (CoroutineType, GeneratorType, AsyncGeneratorType)
-# Requests of the mode `observe` that wait or run: while the engine is down, their number must not grow.
+# Limit of requests of the mode `observe` that wait or run: without it, they would pile up while the engine is down.
 MAX_BACKGROUND = 256
 
 
@@ -49,7 +49,7 @@ def not_admitted(error: SvcError, tool: str, action: str | None, prefix: str = "
 
 
 def _require_complete(value: object, tool: str) -> None:
-    """Rejects a coroutine or a generator, whose body has not run, for example of a wrapped coroutine function."""
+    """Rejects a coroutine or a generator, for example from a wrapped coroutine function: its body has not run."""
     if not isinstance(value, LAZY):
         return
     if not isinstance(value, AsyncGeneratorType):
@@ -75,7 +75,7 @@ async def _shielded(work: Awaitable[object]) -> None:
 @dataclass(frozen=True)
 class _Planned:
     call: ToolCall
-    # Without the number in the run.
+    # The envelope without its number in the run.
     envelope: dict[str, Any]
     fingerprint: str
     run: AgentRun[Any] | None
@@ -213,7 +213,7 @@ class Gate:
         ends = dict[str, Admission | Result]()
 
         async def decide() -> None:
-            # `on_not_admitted` has the error.
+            # `on_not_admitted` got the error.
             with contextlib.suppress(SvcError):
                 admission = await self._admit(planned)
                 first = ends.setdefault("first", admission)
@@ -267,7 +267,7 @@ class Gate:
         return admission
 
     async def _second_decision(self, planned: _Planned, error: SvcError) -> Receipt:
-        """Waits for a required approval, if the gate has `approval`; raises every other error again."""
+        """Waits for a required approval, if the gate has `approval`. Raises any other error again."""
         wait, approval = self.approval, error.approval
         if wait is None or approval is None:
             raise error

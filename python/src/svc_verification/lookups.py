@@ -189,7 +189,7 @@ def _read(response: Response, kind: str, identifier: str, view: str | None) -> A
     record: Answer = read_document(response, form)
     names = {record["identifier"], record["lookup"]["requested"]}
     if names != {identifier} or ANSWERED[kind] not in (None, record["artifact_kind"]):
-        raise unexpected(response, "the response is about another artifact")
+        raise unexpected(response, "the response is not about the requested artifact")
     return record
 
 

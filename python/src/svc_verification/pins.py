@@ -1,4 +1,4 @@
-"""Keys that a reader trusts, obtained from another source than the documents (spec/log.md, 18)."""
+"""Keys that a reader trusts, obtained from a source other than the documents (spec/log.md, 18)."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class AgentRun(Generic[ReceiptT]):
                     self._undecided.append((agent_envelope(client.tenant_id, "outcome", fields), False))
             while self._free and self._free[-1] == self._next - 1:
                 self._next = self._free.pop()
-            # The same envelope again, because the engine may have closed the run although its response was lost.
+            # Sends the same envelope again, because the engine may have closed the run although its response was lost.
             if self._ending is None or self._ending["run"]["seq"] != self._next:
                 fields = {"agent": {"id": self._agent}, "run": {"id": self.id, "seq": self._next}}
                 self._ending = agent_envelope(client.tenant_id, "close", fields)

@@ -108,7 +108,7 @@ def _api_key_of_environment() -> str:
         # An editor may write a byte order mark.
         return Path(file).read_text("utf-8-sig").strip()
     except (OSError, ValueError):
-        # Without a cause: a `UnicodeDecodeError` has the bytes of the key.
+        # Raises without a cause: a `UnicodeDecodeError` contains the bytes of the key.
         raise SvcError("invalid_input", f"SVC_API_KEY_FILE {file} cannot be read") from None
 
 
