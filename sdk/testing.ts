@@ -17,7 +17,7 @@ import { formatTime } from '../protocol/time.js';
 import { newUuid } from './engine/engine.js';
 import type { EngineOptions } from './options.js';
 
-/** A request that the fake engine received. Outcomes and closes have no action. */
+/** A request that the fake engine received. An `outcome` and a `close` have no action. */
 export type FakeRequest = (ExecuteRequest | AgentEnvelope) & { action?: string };
 
 /** Effect of a request, and optionally the id of the rule that decides. */

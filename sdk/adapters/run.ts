@@ -104,7 +104,7 @@ export function openRun(
       undecided.set(agentEnvelope(engine.tenantId, { ...outcome, run }), false);
     }
     while (free.at(-1) === next - 1) next = free.pop()!;
-    // The same envelope again, because the engine may have closed the run although its response was lost.
+    // Sends the same envelope again, because the engine may have closed the run although its response was lost.
     if (ending?.run?.seq !== next) {
       const input = { kind: 'close', agent: { id: agent.id }, run: { id, seq: next } } as const;
       ending = agentEnvelope(engine.tenantId, input);

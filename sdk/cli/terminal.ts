@@ -101,8 +101,8 @@ function writeLine(stream: Stream, parts: readonly Part[], redactor: Redactor): 
 }
 
 /**
- * A proof contains texts of an attacker's choice. A control character could overwrite the printed
- * verdict, and a line break could forge a line of this program.
+ * Replaces invisible characters: a proof contains texts of an attacker's choice, in which a control character could
+ * overwrite the printed verdict, and a line break could forge a line of this program.
  */
 function safe(text: string): string {
   return text.replace(INVISIBLE, '\ufffd');
@@ -134,7 +134,7 @@ const MIN_KEY_LENGTH = 8;
 
 type Redactor = ReturnType<typeof createRedactor>;
 
-/** A server may echo a request, and output ends up in logs and tickets. */
+/** Redacts keys: a server may echo a request, and output ends up in logs and tickets. */
 function createRedactor() {
   const sent = new Set<string>();
   const redact = (text: string): string =>
@@ -153,7 +153,7 @@ function createRedactor() {
     },
     redact,
     redactJson,
-    /** Whether bytes contain a key of this process. Another key-like text may belong to the document. */
+    /** Whether bytes contain a key of this process. Any other text that looks like a key may belong to the document. */
     containsKey: (bytes: Uint8Array) => [...sent].some((key) => Buffer.from(bytes).includes(key)),
   };
 }

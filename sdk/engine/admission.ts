@@ -206,7 +206,7 @@ export function poll<R extends Receipt>(
     if (requestHash !== null || receipt.registry_proof_id === proofId) return;
     const { evidence } = await fetchEvidence(engine, options, receipt, deadline);
     if (evidence.approval?.envelope.statement.proof_id === proofId) return;
-    throw new SdkError('unexpected_response', 'the decision is about another proof');
+    throw new SdkError('unexpected_response', 'the decision is not about the requested proof');
   };
   return withProofId(proofId, async () => {
     for (;;) {
@@ -295,7 +295,7 @@ export function denialIn<R extends Receipt>(
   return { receipt: receipt as Denial['receipt'], ...explanationIn(problem) };
 }
 
-/** The reasons of a decision and their sentences, which other engines may omit. */
+/** The reasons of a decision and their sentences, which an older engine may omit. */
 function explanationIn({ reasons, sentences }: Readonly<Record<string, unknown>>) {
   return {
     reasons: Array.isArray(reasons) ? reasons.filter(isText) : [],

@@ -172,7 +172,7 @@ export async function waitForApproval(
   return admit(engine, patient, async (deadline) => {
     let requestHash = receipt?.request_hash ?? null;
     let pending: SdkError | null = null;
-    // By a clock that always advances: a service may repeat the same `Date` in all its responses.
+    // Measured by the local clock, which always advances: a service may repeat one `Date` in all its responses.
     let end = Infinity;
     for (let sent = 1; ; sent++) {
       const expected = { schema: receiptSchema, requestHash, proofId };

@@ -56,5 +56,5 @@ function readApprover(
 ): RegisteredApprover {
   const approver = readDocument(answer, approverSchema);
   if (approver.registration_hash === registrationHash && approver.state === state) return approver;
-  throw unexpected(answer, `the response is about another approver, or one who is not ${state}`);
+  throw unexpected(answer, `the response is not about the ${state} approver that was requested`);
 }

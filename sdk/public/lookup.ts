@@ -291,7 +291,7 @@ export function requireAbout(
 ): void {
   const stated = [document.identifier, document.lookup.requested];
   if (document.artifact_kind !== kind || stated.some((one) => one !== identifier)) {
-    throw unexpected(answer, 'the response is about another artifact');
+    throw unexpected(answer, 'the response is not about the requested artifact');
   }
 }
 

@@ -196,7 +196,7 @@ const CODES: Record<sdk.BatchItemResult['state'], ExitCode> = {
   erased: EXIT.negative,
 };
 
-/** Prints the results of a batch: all of them as JSON, or those that were not admitted. */
+/** Prints the results of a batch: with `json` all of them, else only those that were not admitted. */
 function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean }) {
   const states = Object.keys(CODES) as sdk.BatchItemResult['state'][];
   const counts = Object.fromEntries(states.map((state) => [state, 0])) as Record<

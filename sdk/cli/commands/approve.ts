@@ -158,7 +158,7 @@ async function outcomeOf(
   });
   const { request_hash, status } = receipt;
   if (request_hash !== requestHash) {
-    throw new sdk.SdkError('unexpected_response', 'the second decision is about another request');
+    throw new sdk.SdkError('unexpected_response', 'the second decision is not about this request');
   }
   return { status, code: status === 'ADMITTED' ? EXIT.success : EXIT.denied };
 }
@@ -185,7 +185,7 @@ async function readKey(file: string): Promise<string> {
   throw new UsageError(`${file} is readable by other users: chmod 600 ${file}`);
 }
 
-/** The approver must see the rows that the confirmation is about. */
+/** Requires a terminal, because the approver must see the action that they confirm. */
 function requireTerminal({ json, terminal }: Invocation<ApproveOptions>): void {
   const isTerminal = terminal.outIsTerminal && terminal.errorIsTerminal && process.stdin.isTTY;
   if (isTerminal && !json) return;
@@ -196,7 +196,7 @@ async function isConfirmed(
   { signal }: Invocation<ApproveOptions>,
   decision: 'approve' | 'reject',
 ): Promise<boolean> {
-  // With `terminal`, the line editor would keep SIGINT from the process.
+  // With `terminal: true`, the line editor would keep SIGINT from the process.
   const lines = createInterface({ input: process.stdin, output: process.stderr, terminal: false });
   try {
     const prompt = `Type ${decision} to sign this decision: `;

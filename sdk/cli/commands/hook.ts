@@ -128,7 +128,7 @@ function readHook(bytes: Uint8Array): z.infer<typeof hookSchema> {
   }
 }
 
-/** Keeps each admission in a file, because the hook after the tool is another process. */
+/** Keeps each admission in a file, because the hook after the tool runs in a separate process. */
 function fileStore(directory: string): AdmissionStore {
   const fileOf = (id: string): string => join(directory, `${canonicalHash(id)}.json`);
   return {
@@ -184,7 +184,7 @@ async function serve(
       .then((bytes) => answer(readHook(bytes), gone.signal))
       .then((output) => reply(200, output))
       .catch(({ message }: Error) => {
-        // Claude Code may run the tool after other statuses than 2xx.
+        // Claude Code may run the tool after a status other than 2xx.
         if (options.observe === true) reply(400, { error: message });
         else reply(200, deny(new Error(`the tool did not run: ${message}`)));
         terminal.printError(`svc hook: ${message}`);

@@ -26,7 +26,7 @@ import { EXIT, type ExitCode } from '../terminal.js';
 const TIMEOUT_MS = 5_000;
 /** Time limit for the close of a run: hosts kill a proxy that does not exit. */
 const CLOSE_TIMEOUT_MS = 10_000;
-/** After a call that did not reach the engine, other calls fail at once for this time. */
+/** After a call that did not reach the engine, further calls fail at once for this time. */
 const BREAKER_MS = 2_000;
 
 export interface McpOptions {

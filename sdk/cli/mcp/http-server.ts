@@ -144,7 +144,7 @@ export class HttpServer implements Connection {
       const message = { ...readMessage(utf8(data)), relatedTo: id };
       const isAnswer = isResponse(message);
       if (isAnswer && message.json['id'] !== id) {
-        throw new Error('the response has the id of another request');
+        throw new Error('the response does not have the id of its request');
       }
       if (isAnswer) this.note(request, message, response);
       await this.receiver?.message(message);

@@ -34,7 +34,7 @@ const CANCEL_GRACE_MS = 2_000;
 /** Progress keeps a host from giving up while an approval is pending. */
 const PROGRESS_MS = 5_000;
 
-/** Limit of tool lists of which the host has not read the last page. */
+/** Maximum number of tool lists whose last page the host has not read. */
 const UNFINISHED_MAX = 100;
 
 /** A request of the host without a response. */
@@ -273,7 +273,9 @@ export class Relay {
   }
 }
 
-/** The error for a number that JSON parsers round: the hash could cover another value than the tool reads. */
+/**
+ * The error for a number that JSON parsers round: the hash could cover a value other than the one that the tool reads.
+ */
 function inexact(digits: string): Error {
   const shown = digits.length > 40 ? `${digits.slice(0, 40)}…` : digits;
   return new Error(

@@ -13,7 +13,7 @@ import {
 import { UsageError } from '../config.js';
 import { isMissing } from './files.js';
 
-/** Not synced: a page that a crash damages has another digest, and is rebuilt from the log. */
+/** Map pages in a directory, without fsync: a page that a crash damaged does not match its digest, and is rebuilt. */
 export class DirectoryPages implements MapStore {
   private readonly stale = new Map<string, PageId>();
 
