@@ -7,19 +7,19 @@ import type { AgentReceipt, ExecuteReceipt } from '../protocol/schemas/admission
  *
  * - `invalid_input`: the input is invalid. No request was sent.
  * - `unusable_pin`: a pinned key is unusable, see `pin`. Nothing was verified.
- * - `evidence_rejected`: the evidence of a public answer or of a receipt does not verify under the   pins, or proves a
- * different answer or receipt; `fault` has the failed check. Do not rely on the answer.
+ * - `evidence_rejected`: the evidence of a public answer or of a receipt does not verify under the
+ *   pins, or proves another answer or receipt; `fault` has the failed check. Do not rely on the answer.
  * - `evidence_outdated`: the evidence is too old for its answer.
- * - `aborted`: the caller's signal fired. `timeout`: the call took too long. `network`: the response   is missing or
- * incomplete. The service may have acted in all three cases: send the call again.
- * - `unexpected_response`: the server is not this API, or answered a different request.
+ * - `aborted`: the caller's signal fired. `timeout`: the call took too long. `network`: the response
+ *   is missing or incomplete. The service may have acted in all three cases: send the call again.
+ * - `unexpected_response`: the server is not this API, or answered another request.
  * - `policy_denied`: a proven denial; `denial` has the receipt.
- * - `approval_required`: a proven decision that the action needs an approval; `approval` has the receipt.   The action
- * is not admitted.
+ * - `approval_required`: a proven decision that the action needs an approval; `approval` has the receipt.
+ *   The action is not admitted.
  * - `arguments_changed`: the arguments of a tool call changed during its admission. The tool did not run.
- * - `unauthenticated` (401), `forbidden` (403), `not_found` (404), `not_ready` (409), `gone` (410),   `invalid_request`
- * (other 4xx), `lane_locked` (423), `rate_limited` (429), `engine_failed` (500),   `unavailable` (408, 502, 503, 504):
- * the service rejected the request; `problem` has the reason.
+ * - `unauthenticated` (401), `forbidden` (403), `not_found` (404), `not_ready` (409), `gone` (410),
+ *   `invalid_request` (other 4xx), `lane_locked` (423), `rate_limited` (429), `engine_failed` (500),
+ *   `unavailable` (408, 502, 503, 504): the service rejected the request; `problem` has the reason.
  */
 export const SDK_ERROR_CODES = [
   'invalid_input',

@@ -9,7 +9,7 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { formatAge } from '#protocol/time';
 
 const TRUSTED =
-  'Trusted without proof: this key; the verdicts in its log; the same log for all readers, which no ' +
+  'Trusted without proof: this key; the verdicts in its log; that its log is the same for all readers, which no ' +
   'witness confirmed; the clock of this device; and this page with its script, which the server sent.';
 
 const crypto = { sha256: nobleSha256, verify: nobleVerify };

@@ -12,9 +12,11 @@ import type { OutcomeWaiter } from './admission/wait.js';
 
 /** Dependencies and settings of the engine. The program `engine` opens and closes the dependencies. */
 export interface EngineContext {
-  /** Connections for admissions and authentication only, so that reads cannot starve them. */
+  /**
+   * Connections for admissions, authentication and policy sets, so that tenants' other requests cannot starve these.
+   */
   sql: Pool;
-  /** Connections for the other requests of tenants: at least `TENANT_CONNECTIONS.total`. */
+  /** Connections for tenants' other requests: at least `TENANT_CONNECTIONS.total`. */
   tenantSql: Pool;
   /** Wakes the workers. Jobs and announcements carry only ids, so the loss of a message loses no data. */
   queue: Pick<AdmitQueue, 'addBatches' | 'addRevocations' | 'ping'>;
@@ -50,7 +52,7 @@ export interface EngineContext {
   stopping?: AbortSignal;
   pdf: {
     /**
-     * @param tenantNo a tenant gets at most half of all slots, so that it cannot block others
+     * @param tenantNo a tenant gets at most half of all slots, so that it cannot block other tenants
      * @throws Problem `renderer_busy`, `render_timeout`
      */
     render(request: PdfRequest, tenantNo: number): Promise<Uint8Array>;

@@ -13,7 +13,7 @@ import { Problem } from '../http/problem.js';
 export type Submission = Omit<IntakeItem, 'proofId' | 'seed'> & {
   /** Request id, for the worker's log lines. */
   requestId: string;
-  /** Trace context, for the spans of the other programs; null when the request is not sampled. */
+  /** Trace context for the spans of the workers and the publisher; null when the request is not sampled. */
   traceparent: string | null;
 };
 
@@ -24,7 +24,9 @@ type Unseeded = Submission & { proofId: string };
 
 const SEED_BYTES = 32;
 
-/** How long a single admission waits for others to share its transaction: a client often sends several at once. */
+/**
+ * How long a single admission waits for more admissions to share its transaction: clients often send several at once.
+ */
 const ALONE_MS = 2;
 
 /** A group of this size is submitted without a wait for further admissions. */

@@ -5,7 +5,7 @@ import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
 
 interface WaitOptions {
   timeoutMs: number;
-  /** Query at once, because the admission is older than the request and may be decided already. */
+  /** Whether to query at once: the admission of a repeated request may be decided already. */
   checkImmediately?: boolean;
   signal?: AbortSignal;
 }

@@ -254,7 +254,7 @@ export const PROBLEM_MEMBERS: Partial<Record<ProblemCode, z.ZodObject>> = {
   policy_denied: z.looseObject({
     /** A denial is signed and logged like an admission, so it has a receipt. */
     receipt: z.union([executeReceiptSchema, agentReceiptSchema]),
-    /** Ids of the policies that decided, sorted. */
+    /** Sorted: ids of the policies that decided, `fact.<name>` and `budget.<counter>`. */
     reasons: z.array(z.string()),
     sentences: z.record(z.string(), z.string()),
   }),

@@ -145,7 +145,7 @@ const GUIDE: readonly GuideSection[] = [
     text: [
       'Every error is `application/problem+json` (RFC 9457). Switch on `code`; `status` and `code` are stable, `title` and `detail` are for people. `request_id` is the value of the `X-Request-Id` header: include it in support requests. For an invalid body, `errors` lists the faults, each with an RFC 6901 `pointer` into the body.',
       'A policy denial is an error as well, 403 `policy_denied`, so that a client that checks only the status stops. The denial is signed and logged like an admission, and the error carries its `receipt`.',
-      'Admissions are checked in this order: key (401), rate (429), environment lock (423), tenant header, scope, environment of the key and allowlist (403), media type and size (415, 413), `Accept` (406), version, headers and body (400), tenant in the body and restriction of the key (403), facts (400), parent proof and idempotency key (422).',
+      'Admissions are checked in this order: key (401), rate (429), environment lock (423), tenant header, scope, environment of the key and allowlist (403), full queue (503), media type and size (415, 413), `Accept` (406), version, headers and body (400), tenant in the body and restriction of the key (403), facts (400), parent proof and idempotency key (422).',
       'Some errors belong to no operation: 404 `route_not_found` for an unknown path and 405 `method_not_allowed` with `Allow` for an unsupported method. Unreadable requests get 400 `malformed_request`, 408 `request_timeout` or 431 `headers_too_large`, and the connection closes.',
       'Every path with GET also supports HEAD, and every path supports OPTIONS with `Allow`.',
     ],

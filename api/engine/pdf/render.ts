@@ -35,7 +35,7 @@ export const FONTS: Readonly<Record<FontName, Buffer>> = {
   monoBold: font('DejaVuSansMono-Bold'),
 };
 
-/** Called by Piscina in a worker thread. Deterministic: reads only the bytes, and no clock. */
+/** Called by Piscina in a worker thread. Deterministic: the bytes depend on the request, not on a clock. */
 export default async function renderPdf({ json, pageUrl }: PdfRequest): Promise<Uint8Array> {
   const document = proofExportSchema.parse(parseStrict(json));
   const time = new Date(parseTime(document.verdict.verified_at ?? document.aep.accepted_at));

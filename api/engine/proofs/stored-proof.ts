@@ -100,8 +100,8 @@ export const entryBytesOf = (stored: StoredProof): Uint8Array =>
   attempt(() => utf8(proofEntryText(entryOf(stored)))) ?? new Uint8Array();
 
 /**
- * Whether the log has this row's leaf at this index: at another index the row would get another
- * proof's verdict.
+ * Whether the log has this row's leaf at this index: with a wrong index the row would get the verdict of a different
+ * proof.
  */
 export function isLogged(stored: StoredProof): boolean {
   const { hasIntakeTime, leafHash: inTree } = stored;

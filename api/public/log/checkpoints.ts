@@ -34,8 +34,8 @@ interface SnapshotProof {
 }
 
 /**
- * Chooses the checkpoint to serve: the newest cosigned checkpoint that the snapshot covers, else the
- * snapshot's own, which no witness has cosigned yet.
+ * Chooses the checkpoint to serve: the newest cosigned checkpoint that the snapshot covers, else the snapshot's own,
+ * without cosignatures.
  */
 export class Checkpoints {
   private read: { at: number; file: Promise<CosignedCheckpoint | null> } | null = null;

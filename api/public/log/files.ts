@@ -130,7 +130,7 @@ export const getInclusionProof = ofSnapshot(async (ctx, snapshot, leafIndex) => 
   };
 });
 
-/** @param covered another leaf that the checkpoint must cover */
+/** @param covered a second leaf that the checkpoint must cover */
 export async function tlogProofAt(
   ctx: PublicContext,
   snapshot: Snapshot,

@@ -104,7 +104,7 @@ export async function viewAnswer(
     type: JSON_TYPE,
     cache: CACHE_VERDICT,
     body,
-    // The ETag hashes the whole body, because a view changes with its record, the log and the keys.
+    // The ETag is a hash of the whole body, because a view depends on its record, the log and the keys.
     ...(resolved !== null && { etag: hashTag(body) }),
   };
 }
