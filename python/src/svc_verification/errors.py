@@ -20,7 +20,7 @@ RETRYABLE = frozenset(get_args(Retryable))
 
 
 class InvalidError(ValueError):
-    """A document, signature or path that does not verify, with the code of spec/. Public functions raise `SvcError`."""
+    """A document, signature or path that does not verify, and its code in spec/. Public functions raise `SvcError`."""
 
     def __init__(self, code: str, pointer: str = "") -> None:
         super().__init__(f"{code} at {pointer}" if pointer else code)
@@ -41,8 +41,8 @@ class SvcError(Exception):
     `status` and `problem` are those of the response. `denial` has the receipt and reasons of `policy_denied`,
     `approval` has the receipt, reasons and `expires_at` of `approval_required`. `proof_id` names the decision, or the
     accepted admission if its decision is unknown. `fault` is the failed check of a document or pin, `pointer` its place
-    (RFC 6901), `retry_after` the requested delay in seconds. Only a gate sets `tool` and `action`: their call did not
-    run.
+    (RFC 6901), `retry_after` the requested delay in seconds. Only a gate sets `tool` and `action`, for a call that did
+    not run.
     """
 
     code: Code

@@ -1,6 +1,6 @@
 """Admits every call of a tool before it runs, and records its outcome afterwards.
 
-Arguments, results and errors stay in the process; requests contain only their hashes.
+Arguments, results and errors stay in the process. Requests contain hashes of arguments and results, and chosen facts.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class ToolOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ToolCall:
-    """One call of a tool, whose arguments are `plain` as JSON.
+    """One call of a tool; `plain` returns its arguments as JSON.
 
     Arguments and facts are read for the admission, and again before the tool runs.
     """
