@@ -3,7 +3,7 @@ import type { OfflineTrust, PinnedLog } from '../protocol/offline.js';
 import type { ReceiptEvidence } from '../protocol/schemas/proof-export.js';
 import { SdkError } from './errors.js';
 
-/** Retries of a request. Retrying is safe: every call is idempotent. */
+/** Retries of a request. Retrying is safe: the SDK never retries a call that is not idempotent. */
 export interface RetryOptions {
   /** Maximum number of requests, including the first; default 5. */
   attempts?: number;

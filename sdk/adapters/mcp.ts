@@ -106,8 +106,8 @@ export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterO
 }
 
 /**
- * Returns whether an `McpServer` is setting its own handlers, which reject unknown tools. A handler that
- * others set may run tools that the `McpServer` does not know.
+ * Returns whether an `McpServer` is setting its own handlers, which reject unknown tools. A handler that other code
+ * sets may run tools that the `McpServer` does not know.
  */
 function watchOwnHandlers(server: AnyMcpServer): () => boolean {
   let isSetting = false;

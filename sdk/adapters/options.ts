@@ -83,7 +83,7 @@ export interface LostOutcome {
   envelope?: AgentEnvelope;
 }
 
-/** Options of all adapters. Errors of callbacks are ignored. */
+/** Options of all adapters. Errors of these callbacks are ignored. */
 export interface CommonOptions {
   engine: EngineOptions;
   agent: { id: string; framework?: string };
@@ -114,14 +114,14 @@ export interface CommonOptions {
 /** The default: a tool runs only after its admission. */
 export interface Enforce {
   mode?: 'enforce';
-  /** Called for every stopped call; the caller gets the error too. */
+  /** Called for every call that did not run; the caller gets the error too. */
   onNotAdmitted?: (error: SdkError) => void;
 }
 
 /** Every tool runs at once, without waiting for its admission. */
 export interface Observe {
   mode: 'observe';
-  /** Called for every call that `enforce` would have stopped. */
+  /** Called for every call without an admission, which `enforce` would have stopped. */
   onNotAdmitted: (error: SdkError) => void;
 }
 

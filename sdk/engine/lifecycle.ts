@@ -154,7 +154,7 @@ export function listShareTokensHttp(
   return itemsOf(options, '/v1/share-tokens', shareTokenListSchema, (page) => page.share_tokens);
 }
 
-/** `DELETE /v1/share-tokens/{token_hash}`: the token stops working at once. */
+/** `DELETE /v1/share-tokens/{token_hash}`: the token no longer resolves from the next snapshot on. */
 export async function revokeShareTokenHttp(
   options: EngineOptions,
   input: { token_hash: string },

@@ -31,8 +31,7 @@ import { crypto } from '../pins.js';
 import { type EvidenceTrust, type Proved, readTrust, recompute, rejecting } from './evidence.js';
 
 /**
- * The verdict of the server, unchanged. With pinned keys the client also recomputes it from evidence,
- * and rejects a difference.
+ * The verdict as served. With pins, the verdict that evidence proves: the client rejects a served verdict that differs.
  */
 export interface Lookup extends PublicAnswer<Facade | NotFound> {
   verification_status: VerificationStatus;
@@ -67,7 +66,7 @@ export interface LookupQuery {
 
 /** A lookup by {@link lookupHttp}. */
 export interface LookupRequest extends LookupQuery {
-  /** Look the identifier up again while it may resolve later, until the timeout of the call. */
+  /** Whether to look the identifier up again while it may resolve later, until the timeout of the call. */
   wait?: boolean;
 }
 
@@ -350,9 +349,9 @@ const MAX_RESPONSE_BYTES = 4 * 1024 * 1024;
 export interface SnapshotFacts {
   /** Number of log leaves that the snapshot covers: NOT_FOUND holds as of this size. */
   tree_size: number;
-  /** Version of the snapshot, incremented with each publication. */
+  /** Index of the snapshot entry in the log, which increases with each snapshot. */
   generation: number;
-  /** Time of the snapshot's signature: RFC 3339 UTC with milliseconds. */
+  /** Time of the snapshot entry: RFC 3339 UTC with milliseconds. */
   issued_at: string;
 }
 

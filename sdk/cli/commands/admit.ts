@@ -23,7 +23,7 @@ export const admitCommand: CommandSpec = {
   summary: 'Admit a file of executions and agent envelopes',
   description:
     'FILE has one item per line; - reads standard input. An item is an execute request, which may omit schema_version and tenant_id, or an agent envelope with its requested_at and its nonce, or with a dedupe_key of your own in place of the nonce. The command checks all lines before it sends the first batch. Admitting the same file again returns the first receipts, so repeat an interrupted command. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
-    'With --evidence, the directory gets the evidence of each receipt: the signed proof, for `svc verify --offline` and `svc monitor --watch`. The command reports evidence that it could not fetch or store, and admits the other items. Run it again to fetch the missing evidence, or, once a checkpoint covers the proofs, to fetch all evidence with inclusion proofs.\n\n' +
+    'With --evidence, the directory gets the evidence of each receipt: the signed proof, for `svc verify --offline` and `svc monitor --watch`. The command reports evidence that it could not fetch or store, and admits the other items. Run it again to fetch the missing evidence, or, once a checkpoint covers the proofs, to fetch all evidence again, with inclusion proofs.\n\n' +
     'With --json, standard output has one result per line, and the last line of standard error the counts and the rate.\n\n' +
     'Exits 0 when every item was admitted, 1 when an item was rejected or invalid, 4 when no item was rejected but the policy denied an item or requires an approval, and 3 when the command could not finish, or could not store the evidence of an admission.',
   examples: [
@@ -218,7 +218,7 @@ function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean
       if (json) terminal.printJson(result);
       else if (result.state !== 'admitted') print(() => printItem(terminal, result));
     },
-    /** Prints the counts and the rate, as JSON to standard error; returns the exit code of the batch. */
+    /** Prints the counts and the rate, with `json` to standard error; returns the exit code of the batch. */
     finish: (itemsPerSecond?: number) => {
       if (json) {
         const rate = itemsPerSecond === undefined ? {} : { items_per_second: itemsPerSecond };

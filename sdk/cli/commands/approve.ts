@@ -102,7 +102,7 @@ export const approveCommand: CommandSpec<ApproveOptions> = {
   summary: 'Approve or reject an action that requires an approval',
   description:
     'Shows the requested action, signs the decision with the key of a registered approver, and waits for the second decision. The command recomputes the AEP hash that it signs, and every value that it shows, from the signed proof, except the explanations of policies, which the engine states. Needs SVC_ENGINE_URL, SVC_TENANT_ID and an API key with the scope approve.\n\n' +
-    'Exits 0 when the action is admitted, 4 when it is denied, also by --reject, 1 when the engine shows values that do not fit the proof, and 3 when you did not confirm, the approval was rejected, or its effect is not known.',
+    'Exits 0 when the action is admitted, 4 when it is denied, also by --reject, 1 when the engine shows values that do not match the proof, and 3 when you did not confirm, the approval was rejected, or its effect is not known.',
   examples: [
     'svc approve 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --key ops-lead.pem',
     'svc approve 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --key ops-lead.pem --reject --yes',
