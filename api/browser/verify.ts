@@ -72,7 +72,7 @@ function report(role: 'status' | 'alert', ...lines: string[]): void {
     paragraph.textContent = line;
     return paragraph;
   });
-  // Screen readers announce an alert when its element appears.
+  // Creates a new element for each report, because screen readers announce an alert when its element appears.
   const box = document.createElement('div');
   box.setAttribute('role', role);
   box.append(...paragraphs);

@@ -30,7 +30,7 @@ export interface EngineContext {
   revocationOutcomes: OutcomeWaiter<RevocationOutcome>;
   log: Logger;
   clock: Clock;
-  /** From ADMISSIONS_PAUSED: locks every environment, overriding the database. */
+  /** Whether ADMISSIONS_PAUSED locks every environment, whatever the database contains. */
   admissionsPaused: boolean;
   /** How long a request waits for its decision before the engine responds with 202. */
   waitMs: number;
@@ -42,7 +42,7 @@ export interface EngineContext {
   coalesceItems: number;
   /** Largest batch body, in bytes. `BODY_LIMIT` applies to each item. */
   batchLimit: number;
-  /** Concurrent batch commits. The memory budget for batch bodies is this number times `batchLimit`. */
+  /** Maximum number of concurrent batch commits; times `batchLimit`, it is the memory budget for batch bodies. */
   batchesAtOnce: number;
   /** The log's C2SP vkey for exports; null if not configured. */
   logVkey: string | null;
@@ -61,10 +61,10 @@ export interface EngineContext {
   publicUrl: string;
   /** Default rate limit of a tenant, in requests per second. */
   rateLimit: number;
-  /** Shared rate-limit counters; null: this process counts locally. */
+  /** Shared rate-limit counters; null if this process counts locally. */
   redis: RedisClient | null;
   tracing?: Tracing;
-  /** Undecided admissions at which the engine stops accepting more. */
+  /** Number of undecided admissions at which the engine stops accepting more. */
   maxQueuedAdmissions: number;
   metrics?: EngineMetrics;
 }

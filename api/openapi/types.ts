@@ -26,7 +26,7 @@ export const revalidated = (response: ResponseSpec): Record<200 | 304, ResponseS
 export interface OperationSpec<Code extends string = string> {
   id: string;
   method: 'get' | 'post' | 'delete';
-  /** In OpenAPI's syntax: `/v1/proofs/{proof_id}`. */
+  /** The path in OpenAPI's syntax, such as `/v1/proofs/{proof_id}`. */
   path: string;
   tag: string;
   summary: string;
@@ -118,7 +118,7 @@ export interface OpenApiOperation extends JsonObject {
   parameters: OpenApiParameter[];
   requestBody?: { required: true; content: Record<string, OpenApiContent> };
   responses: Record<string, OpenApiResponse>;
-  /** Any one of these scopes is enough. Absent for an API without keys. */
+  /** Scopes, of which any one is enough. Absent for an API without keys. */
   'x-scopes'?: readonly string[];
 }
 

@@ -13,7 +13,7 @@ import { Problem } from '../http/problem.js';
 export type Submission = Omit<IntakeItem, 'proofId' | 'seed'> & {
   /** Request id, for the worker's log lines. */
   requestId: string;
-  /** Trace context for the spans of the workers and the publisher; null when the request is not sampled. */
+  /** Trace context for the spans of worker, verifier and publisher; null when the request is not sampled. */
   traceparent: string | null;
 };
 
@@ -165,7 +165,7 @@ export function createSubmit(ctx: EngineContext): Submit {
   };
 }
 
-/** Best effort: workers poll the registry as well, so a lost job only causes a delay. */
+/** Sends a job to the workers, as a best effort: they poll the registry as well, so a lost job only causes a delay. */
 export async function wakeWorkers(
   { log }: Pick<EngineContext, 'log'>,
   sending: Promise<unknown>,

@@ -85,7 +85,7 @@ export class OutcomeWaiter<T = Outcome> {
 
   private watch({ tenantNo, id }: OwnId): Watched<T> {
     const known = this.watched.get(id);
-    // Every request that waits for an id gets the outcome, so two tenants must never wait for one id.
+    // Every request that waits for an id gets the outcome, so two tenants must never wait for the same id.
     if (known !== undefined && known.tenantNo !== tenantNo) {
       throw new Error(`two tenants wait for admission ${id}`);
     }

@@ -88,7 +88,7 @@ const spec = specOf({
 
 export const createBatchOperation: Operation = { spec, handler: createBatch };
 
-/** Concurrent batches per tenant. A batch is in memory until it is durable. */
+/** Maximum number of concurrent batches per tenant. A batch is in memory until it is durable. */
 export const BATCHES_OF_ONE_TENANT = 2;
 /** Longest wait of a complete batch for a free commit slot, in milliseconds. */
 const COMMIT_TIMEOUT_MS = 2_000;

@@ -268,7 +268,7 @@ export async function parseBatch(
 
 const INVALID = 0;
 
-/** Domain separation in the items hash, by request type; invalid items have their own tag. */
+/** Separates the request types in the hash of the items; invalid items have a tag of their own. */
 const tag = (kind: number): Buffer => Buffer.of(kind);
 
 const sha256 = (bytes: Buffer): Buffer => createHash('sha256').update(bytes).digest();

@@ -120,7 +120,7 @@ export function createRequestCounter({
   const gathering = new Map<number, ((position: WindowPosition) => void)[]>();
 
   async function countAll(tenantNo: number): Promise<void> {
-    // Requests whose keys were looked up together share one round trip.
+    // Waits, so that requests whose keys were looked up together share one round trip.
     await nextTick();
     for (;;) {
       const group = gathering.get(tenantNo) ?? [];

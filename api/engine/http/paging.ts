@@ -174,7 +174,7 @@ export function parseQuery<T>(schema: z.ZodType<T>, req: Request): T {
     : invalid(name, `is invalid: ${issue?.message ?? 'unexpected value'}`);
 }
 
-/** Truncated: the client chose the name, and it must not fill the response. */
+/** Quotes and truncates a name: the client chose it, and it must not fill the response. */
 function quoted(name: PropertyKey | undefined): string {
   return `"${String(name ?? '').slice(0, 64)}"`;
 }

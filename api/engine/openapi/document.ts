@@ -85,7 +85,7 @@ export function engineOpenApi(specs: readonly OperationSpec[]): OpenApiDocument 
       },
       'RateLimit-Policy': { description: 'The tenant’s quota.', schema: { type: 'string' } },
     },
-    // Before authentication the quota of the caller is unknown.
+    // Omits the quota headers of a 401: before authentication the quota of the caller is unknown.
     commonHeadersOf: ({ scopes }, status) => [
       'X-Request-Id',
       ...(scopes.length > 0 && status !== 401 ? RATE_HEADERS : []),
@@ -342,7 +342,7 @@ function workedExample(): WorkedExample {
       policy_digest: aep.policy.digest,
       input_hash: aep.policy.input_hash,
       log_vkey: exampleExport.log_vkey,
-      // Cursors are opaque, so the example has none.
+      // Null: cursors are opaque, so an example would explain nothing.
       next_cursor: null,
     },
     texts: { 'text/plain': tlogProof },

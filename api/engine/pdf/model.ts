@@ -280,7 +280,9 @@ function keyFields({ aep, envelope, key, log_vkey }: ProofExport): Field[] {
 
 interface Headline {
   text: string;
-  /** If false, the headline is printed white on black, so that not even a photocopy looks valid. */
+  /**
+   * Whether the PDF asserts anything. If not, the headline is white on black, so that not even a photocopy looks valid.
+   */
   asserts: boolean;
   /** The statements of the PDF, or the reason why it asserts nothing. */
   asserted: string[];

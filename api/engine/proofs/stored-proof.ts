@@ -222,7 +222,7 @@ export function statementOf(decided: Decided, history: StatusHistory): VerdictSt
   const verdict = last === undefined || override === null ? last : { ...last, outcome: override };
   return statement(decided, verdict, {
     revocations: firstOfEachKind(revocations),
-    // With a damaged revocation not even REVOKED is certain.
+    // Ignores a compromise if a revocation is damaged: then not even REVOKED is certain.
     voidedAt: isDamaged ? null : voidedAt,
   });
 }

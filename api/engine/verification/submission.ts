@@ -287,6 +287,6 @@ export function verdictStatus(
   statement: VerdictStatement | null,
 ): Verdict['status'] {
   if (cause !== null) return PUBLIC_STATUS[cause] ?? 'INVALID';
-  // Never more positive than the registry's current statement.
+  // The status of a submission is never more positive than the registry's current statement.
   return statement?.verification_status ?? 'INVALID';
 }

@@ -34,7 +34,7 @@ const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
   'snapshot_unreadable',
 ];
 
-/** Reached only by a path that `handleLookup`, which the server calls first, does not recognize. */
+/** Answers a path that `handleLookup`, which the server calls first, does not recognize. */
 const handledByFastPath: Handler = ({ req }) => {
   throw new Problem(
     'route_not_found',

@@ -119,7 +119,7 @@ function verdictAt(path: string): RequestedLookup | null {
   return { route, requested: decoded(rest), template: TEMPLATES[name]!.verify };
 }
 
-/** `{kind}/{identifier}`, except for a proof, and `{kind}/{identifier}/{view}` */
+/** `{kind}/{identifier}`, but not for the kind `proof`, and `{kind}/{identifier}/{view}` */
 function aliasAt(path: string): RequestedLookup | null {
   const [name, rest = ''] = cut(path);
   const [identifier, suffix] = cut(rest);
@@ -281,7 +281,7 @@ async function sendEvidence(exchange: Exchange, target: LookupTarget): Promise<v
   // Within a generation only the tlog-proof changes: cosignatures arrive after the snapshot.
   const etag = proof.tag;
   const answer: Answer = { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body, etag };
-  // Evidence covers proofs of any age, so only an identifier without a record may resolve later.
+  // Evidence covers proofs of any age, so the limit of generic lookups to recent proofs does not apply.
   const ofAnyAge = { route: { ...route, windowed: false }, requested };
   const { isExpected } = await whenFetched(() => lookUp(snapshot, ofAnyAge, ctx.clock.now()));
   if (isExpected) answer.headers = RETRY_SOON;
@@ -317,12 +317,12 @@ export function verdictAnswer(
   }
   const { body, proofs } = resolved;
   const sent = sendable(body, proofs[0].log.origin);
-  // `send` adds the generation to the tag; together they determine the answer of this URL.
+  // `send` adds the generation to the ETag; the kind and the generation determine the answer of this URL.
   return { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body: sent, etag: resolved.kind };
 }
 
 /**
- * ASCII stays text, which Node sends faster than bytes.
+ * Leaves ASCII as text, which Node sends faster than bytes.
  *
  * @param checked the part of the text that may contain other characters
  */

@@ -71,7 +71,7 @@ async function evidenceOf(
 
 export type ViewName = 'history' | 'chain' | 'package';
 
-// A Map, because a client chooses the suffix, and objects also have inherited members.
+// A Map, because a client chooses the suffix and could name an inherited member of an object.
 const bySuffix = (views: Record<string, ViewName>): ReadonlyMap<string, ViewName> =>
   new Map(Object.entries(views));
 
