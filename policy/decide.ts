@@ -9,7 +9,7 @@ import { unmetBudgets } from './counters.js';
 import { cedarFacts, type DeclaredFacts, declaredFacts, unmetFacts } from './facts.js';
 import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy-set.js';
 
-// Node 20 crashes when V8 deoptimizes an inlined WebAssembly call, which happens with many tenants.
+// Disables inlining: Node 20 crashes when V8 deoptimizes an inlined WebAssembly call, which happens with many tenants.
 setFlagsFromString('--no-turbo-inline-js-wasm-calls');
 
 export interface Decision {
@@ -140,7 +140,7 @@ export function textsLoader<T extends PreparedTexts | null>(
 /** Number of loaders so far; as a prefix of names in Cedar, it keeps the names of loaders distinct. */
 let loaders = 0;
 
-/** Enough for the operator's sets and those of recently active tenants with an overlay. */
+/** Number of loaded sets: enough for the operator's sets and those of recently active tenants with an overlay. */
 export const LOADED_SETS = 256;
 const sharedLoader = textsLoader(LOADED_SETS, preparse);
 
@@ -160,7 +160,7 @@ function decidedEarly(
   input: PolicyInput,
 ): Decision | null {
   const { action } = input;
-  // An outcome or a close reports facts and requests no action; a denial would only hide the report.
+  // Admits every outcome and `close`: they report facts and request no action, and a denial would only hide the report.
   if (action === null) return { effect: 'ADMIT', reasons: [] };
   if (!isWellTyped(input)) return deny();
   const unmet = [...unmetFacts(facts, action, input.facts), ...unmetBudgets(counters, input)];

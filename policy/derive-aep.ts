@@ -65,7 +65,7 @@ export function deriveAep(
     keyId,
     closedRun,
   };
-  // A replay may evaluate a policy set other than the pinned one.
+  // Takes the digest of the evaluated set: a replay may evaluate a set other than the pinned one.
   const decided = { ...intake, policyDigest: Buffer.from(policy.digest, 'hex') };
   return { ...aepOf(decided, request, decision, input), decision };
 }

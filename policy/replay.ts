@@ -37,7 +37,7 @@ export interface Recorded {
   keyId: string;
   /** The recorded counter values; null if no counter applied. */
   budgets: Budgets | null;
-  /** For a close: the proofs of its run in the log. */
+  /** For the proof of a `close`: the proofs of its run in the log. */
   closedRun?: ClosedRun | null;
 }
 
