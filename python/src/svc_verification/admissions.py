@@ -237,7 +237,7 @@ async def _follow(service: Service, expected: Expected) -> Receipt:
 
 
 async def _require_second_decision(service: Service, expected: Expected, receipt: Receipt) -> None:
-    """Without the request hash, only evidence shows that the second decision is about the pending proof."""
+    """Requires evidence that the second decision is about the pending proof, unless the request hash shows it."""
     if expected.request_hash is not None or receipt["registry_proof_id"] == expected.proof_id:
         return
     evidence = await read_receipt_evidence(service, receipt)

@@ -16,7 +16,7 @@ from .transport import run_blocking
 logger = logging.getLogger(__name__)
 # Below the 100 connections of an httpx client, so that a call need not wait for a connection.
 MAX_THREADS = 64
-# An engine that does not answer must not delay the exit by the timeouts of all requests.
+# Limits the wait at the exit: an engine that does not answer must not delay it by the timeouts of all requests.
 EXIT_SECONDS = 10.0
 _unfinished = set[Future[None]]()
 

@@ -22,8 +22,8 @@ from .proofs import ProofCalls
 from .transport import Request, Response, run_blocking
 
 T = TypeVar("T")
-# A followed redirect would send the API key to its target. httpx decompresses each chunk as a whole, before the client
-# can count its bytes: a response of a few kilobytes could fill the memory.
+# Follows no redirect, which would send the API key to its target. Requests no compression: httpx decompresses each
+# chunk as a whole, before the client can count its bytes, so a response of a few kilobytes could fill the memory.
 HTTP: dict[str, Any] = {"follow_redirects": False, "headers": {"accept-encoding": "identity"}}
 
 
@@ -156,7 +156,7 @@ class AsyncClient(AdmissionCalls, ProofCalls, LookupCalls):
         return await call()
 
     def _spawn(self, call: Coroutine[Any, Any, None]) -> asyncio.Task[None] | Future[None]:
-        """asyncio has only weak references to tasks, so the caller must keep the result until the call ends."""
+        """Starts a call. asyncio has only weak references to tasks: keep the result until the call ends."""
         try:
             return asyncio.get_running_loop().create_task(call)
         except RuntimeError:

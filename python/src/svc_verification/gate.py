@@ -158,7 +158,7 @@ class Gate:
         try:
             return run_blocking(self._guard(call, tool, Client, "a blocking tool needs a Client"))
         except RuntimeError as error:
-            # A coroutine cannot raise the `StopIteration` of a tool (PEP 479).
+            # Raises the `StopIteration` of the tool here, because a coroutine cannot raise it (PEP 479).
             if stops and error.__cause__ is stops[0]:
                 raise stops[0] from None
             raise
@@ -213,7 +213,7 @@ class Gate:
         ends = dict[str, Admission | Result]()
 
         async def decide() -> None:
-            # `on_not_admitted` got the error.
+            # Suppresses the error, which `on_not_admitted` got.
             with contextlib.suppress(SvcError):
                 admission = await self._admit(planned)
                 first = ends.setdefault("first", admission)
@@ -306,7 +306,7 @@ class Gate:
                 run.require_owner(self.client.tenant_id, self.agent["id"])
             return _Planned(call, envelope, plain_hash(bound), run)
         except Exception as error:
-            # `hashed`, `facts` and `fields` may raise any error.
+            # Catches any error, because `hashed`, `facts` and `fields` may raise any.
             known = error if isinstance(error, SvcError) else SvcError("invalid_input", str(error))
             raise not_admitted(
                 known, call.tool, call.options.get("action"), "the call cannot be described in a proof: "
@@ -334,6 +334,6 @@ class Gate:
             await planned.send(sent, send)
         except BaseException as error:
             self._lost(admission, error, sent)
-            # The scope does not protect against `asyncio.Task.cancel`.
+            # Raises a cancellation again: the scope does not protect against `asyncio.Task.cancel`.
             if not isinstance(error, Exception):
                 raise

@@ -43,7 +43,7 @@ class ToolCall:
     tool_call_id: str | None = None
 
     def __post_init__(self) -> None:
-        # Some providers send an empty or very long id, with which the engine would reject the call.
+        # Drops an empty or very long id, which some providers send: the engine would reject the call.
         if not is_name(self.tool_call_id):
             object.__setattr__(self, "tool_call_id", None)
 
