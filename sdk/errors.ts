@@ -60,7 +60,7 @@ export interface ServiceProblem {
   errors?: { pointer: string; detail: string }[];
 }
 
-/** A decision of a policy or an approver against an action, with the same evidence as an admission. */
+/** A decision of a policy or an approver against an action, signed and logged like an admission. */
 export interface Denial {
   receipt: (ExecuteReceipt | AgentReceipt) & { status: 'DENIED' };
   /** Sorted: ids of policies, `fact.<name>` and `budget.<counter>`; empty when no policy permitted the action. */

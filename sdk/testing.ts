@@ -29,7 +29,7 @@ export interface FakeEngine {
   options: EngineOptions;
   /** The requests, each distinct body once, in the order of arrival. */
   requests: FakeRequest[];
-  /** While true, every request gets 503. */
+  /** Whether every request gets 503. */
   unavailable: boolean;
 }
 

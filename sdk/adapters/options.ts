@@ -10,7 +10,7 @@ import type { AgentRun } from './run.js';
 export interface CallDetails {
   /** Plain JSON that the proof binds instead of the arguments. Only its hash is sent. */
   hashed?: unknown;
-  /** 1 to 128 characters A–Z, 0–9, `_ . : -`; default: the option `action`. */
+  /** The action: 1 to 128 characters A–Z, 0–9, `_ . : -`; by default that of the option `action`. */
   action?: string | undefined;
   /** Values that the policy decides on, by name. */
   facts?: Facts | undefined;
@@ -27,7 +27,7 @@ export interface CallDetails {
 /** A call of a tool, as the gate sees it. */
 export interface GatedCall extends Omit<CallDetails, 'hashed'> {
   tool: string;
-  /** Plain JSON, read again after the admission: changed arguments are not admitted. */
+  /** Plain JSON, read again after the admission: a call whose arguments changed does not run. */
   arguments: unknown;
   /** Data that the framework passes beside the arguments, for `describe`. */
   context?: unknown;

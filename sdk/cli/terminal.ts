@@ -90,7 +90,7 @@ export function row(label: string, text: string): Part[] {
   return [{ style: 'dim', text: `${label.padEnd(13)} ` }, text];
 }
 
-/** No colours outside a terminal, not even for FORCE_COLOR. Node honours NO_COLOR. */
+/** Writes a line, without colours outside a terminal, even for FORCE_COLOR. Node honours NO_COLOR. */
 function writeLine(stream: Stream, parts: readonly Part[], redactor: Redactor): void {
   const line = parts.map((part) => {
     if (typeof part === 'string') return safe(redactor.redact(part));
@@ -129,7 +129,7 @@ function shown(bytes: Uint8Array, redactor: Redactor): string {
 /** A key of the service, or the beginning of one. */
 const KEYS = /svc_sk_[A-Za-z0-9_-]+/gi;
 const REDACTED = 'svc_sk_…';
-/** Shorter texts are not keys, and could occur anywhere. */
+/** Minimum length of a key to redact: shorter texts are not keys, and could occur anywhere. */
 const MIN_KEY_LENGTH = 8;
 
 type Redactor = ReturnType<typeof createRedactor>;

@@ -87,7 +87,7 @@ export function agentEnvelope(
   { dedupeKey, ...input }: AgentInput,
 ): AgentEnvelope {
   if (dedupeKey !== undefined && input.requested_at === undefined) {
-    // With the time of the call as default, each call would be a new admission.
+    // Has no default: with the time of the call, each call would be a new admission.
     throw invalidInput('/requested_at', '/requested_at: is required with dedupeKey');
   }
   return validInput(agentEnvelopeSchema, {

@@ -84,7 +84,7 @@ export async function deactivateOverlayHttp(
   return readOverlay(await post(options, overlay_id, 'deactivate'), overlay_id, false);
 }
 
-/** Without these checks, a caller could mistake an inactive overlay for an active one. */
+/** Reads the requested overlay in this state: a caller must not mistake an inactive overlay for an active one. */
 function readOverlay(answer: Answer, id: string, isActive?: boolean): Overlay {
   const overlay = readDocument(answer, overlaySchema);
   if (overlay.overlay_id === id && overlay.active === (isActive ?? overlay.active)) return overlay;

@@ -325,7 +325,7 @@ export function exportRunHttp(
   });
 }
 
-/** Larger than the package of a run of 10,000 requests. */
+/** Limit of a response, larger than the package of a run of 10,000 requests. */
 const MAX_PACKAGE_BYTES = 128 * 1024 * 1024;
 
 const runInputSchema = z.strictObject({ run: runIdSchema, agent: textSchema });

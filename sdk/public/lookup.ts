@@ -38,8 +38,8 @@ export interface Lookup extends PublicAnswer<Facade | NotFound> {
   /** True for PASS, VALID, VERIFIED and TRUST_ESTABLISHED only. */
   can_assert_validity: boolean;
   /**
-   * Set when the identifier does not resolve, but may resolve later: milliseconds after which to look it up
-   * again. Null for every other answer, and when evidence proves that the identifier is not too new.
+   * Milliseconds after which to look the identifier up again, if it does not resolve but may resolve later. Null for
+   * every other answer, and when evidence proves that the identifier is not too new.
    */
   retryAfterMs: number | null;
 }
@@ -317,7 +317,10 @@ async function readVerdict(
   return withVerdict(found, isFinal ? null : retryAfterMs(found.headers, Date.now()));
 }
 
-/** Without this check, a lying server could pass off the proved absence of an old proof as "too new". */
+/**
+ * Whether an id may resolve later. Without this check, a server could pass off the absence of an old proof as "too
+ * new".
+ */
 function mayResolveLater({ identifier, found, snapshot }: ProvedState): boolean {
   const covered = parseTime(snapshot.time) - 1000 * snapshot.max_merge_delay;
   const isNew = (timeOfId(identifier) ?? -Infinity) >= covered;
@@ -342,7 +345,7 @@ function withVerdict(
   };
 }
 
-/** Larger than any public document: a package of 100 proofs has several hundred kilobytes. */
+/** Limit of a response, larger than any public document: a package of 100 proofs has several hundred kilobytes. */
 const MAX_RESPONSE_BYTES = 4 * 1024 * 1024;
 
 /** The published snapshot behind a response. */

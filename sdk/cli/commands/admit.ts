@@ -47,7 +47,7 @@ async function admit(invocation: Invocation<AdmitOptions>): Promise<ExitCode> {
   const { argument: file, options, json, terminal } = invocation;
   const engine = invocation.engine();
   const items = await readItems(file, engine.tenantId);
-  // A progress bar is useless in a file or a pipe, and would garble JSON on the same screen.
+  // Shows a progress bar neither in a file or a pipe nor beside JSON on the same screen, which it would garble.
   const isTorn = json && terminal.outIsTerminal;
   const isShown = terminal.errorIsTerminal && options.quiet !== true && !isTorn;
   const bar = await openProgressBar(items.length, isShown);
@@ -76,7 +76,7 @@ async function admit(invocation: Invocation<AdmitOptions>): Promise<ExitCode> {
 
 const EVIDENCE_IN_FLIGHT = 8;
 
-/** Stores the evidence of receipts in a directory. A receipt does not depend on its evidence. */
+/** Stores the evidence of receipts in a directory. A failure is reported, and changes no receipt. */
 async function openEvidenceKeeper(
   directory: string | undefined,
   engine: sdk.EngineOptions,
@@ -145,7 +145,7 @@ function itemOf(value: JsonValue, tenantId: string): sdk.BatchItem {
     throw new sdk.SdkError('invalid_input', 'is not a JSON object');
   }
   if (!('kind' in value)) return sdk.executeRequest(tenantId, value as never);
-  // Required in the file: with generated values, each run of the command would create new admissions.
+  // Requires these members in the file: with generated values, each run of the command would create new admissions.
   const needs = (member: string, names: string) =>
     new sdk.SdkError('invalid_input', `/${member}: an envelope in a file needs ${names}`);
   if (!('nonce' in value) && !('dedupe_key' in value)) throw needs('nonce', 'nonce or dedupe_key');
@@ -243,7 +243,7 @@ function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean
 function printItem(terminal: Terminal, result: sdk.BatchItemResult): void {
   const proof = result.proof_id === undefined ? '' : `  ${result.proof_id}`;
   terminal.print(
-    // Displays numbers from 1.
+    // Numbers the items from 1.
     `item ${String(result.index + 1)} `,
     styled(CODES[result.state], result.state),
     `${proof}  ${reason(result)}`,

@@ -194,7 +194,7 @@ async function serveHost(
     server.read(relay.server).then(() => 'server' as const),
   ]);
   if (ended === 'host') relay.stopAdmitting();
-  // Results that arrive while the server ends still count.
+  // Ends the server first: results that it sends while it ends still count.
   await server.close();
   await relay.close();
   await run

@@ -148,7 +148,7 @@ function mirrors({ headers }: IncomingMessage, message: Message, version: string
   const method = methodOf(message) ?? '';
   const name = nameIn(message);
   const given = headers['mcp-name'];
-  // Some clients send no `Mcp-Name` with requests about tasks.
+  // Requests about tasks need no `Mcp-Name`, because some clients do not send it.
   const isNamed = typeof given === 'string' ? decode(given) === name : method.startsWith('tasks/');
   return (
     headers['mcp-protocol-version'] === version &&

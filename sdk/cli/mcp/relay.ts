@@ -27,11 +27,11 @@ import {
 import { openTasks } from './tasks.js';
 
 const INVALID = 'the message is not a JSON-RPC 2.0 message';
-/** A host with more open requests is broken or hostile. */
+/** Maximum number of open requests: a host with more is broken or hostile. */
 const PENDING_MAX = 1_000;
 /** After a cancellation, the time in which a result still counts as the outcome. */
 const CANCEL_GRACE_MS = 2_000;
-/** Progress keeps a host from giving up while an approval is pending. */
+/** Interval of progress notifications, which keep a host from giving up while an approval is pending. */
 const PROGRESS_MS = 5_000;
 
 /** Maximum number of tool lists whose last page the host has not read. */
@@ -231,7 +231,7 @@ export class Relay {
       this.options.log(text);
       if (progressToken === undefined) return;
       const report = (): void => {
-        // The values are tiny, because progress must increase when the server later reports its own values.
+        // Tiny values, because progress must never decrease, and the server may later report its own values.
         const params = { progressToken, progress: ++sent / 1e6, message: text };
         void this.options.toHost(
           makeMessage({ jsonrpc: '2.0', method: 'notifications/progress', params }, id),
@@ -283,7 +283,7 @@ function inexact(digits: string): Error {
   );
 }
 
-/** 1 and "1" are different ids. */
+/** The text of an id, which differs for 1 and "1". */
 const keyOf = (id: unknown): string => JSON.stringify(id) ?? '';
 
 function outcomeIn({ json, isStrict }: Message): CallOutcome {
@@ -310,7 +310,7 @@ function rejectionOf(id: RequestId, call: Message, error: unknown): Message {
   if (paramsOf(call)['task'] !== undefined) {
     return errorResponse(id, ERROR.notAdmitted, error.message);
   }
-  // Revisions since 2026-07-28 require `resultType`.
+  // Sets `resultType`, which revisions since 2026-07-28 require.
   const type = versionIn(call) === undefined ? {} : { resultType: 'complete' };
   return makeMessage({ jsonrpc: '2.0', id, result: { ...type, ...failedTool(error) } });
 }
