@@ -64,7 +64,7 @@ export class Checkpoints {
     const before = this.cosigned?.checkpoint.size ?? -1;
     if (file !== null && file.checkpoint.size <= size && file.checkpoint.size >= before) {
       // A checkpoint smaller than the snapshot's was last current when witnesses cosigned it, perhaps before this
-      // start.
+      // server started.
       const isNew = file.checkpoint.size > before;
       const lastCurrentAt = isNew ? Math.min(now, file.cosignedAt) : this.cosigned!.currentAt;
       this.cosigned = { ...file, currentAt: file.checkpoint.size === size ? now : lastCurrentAt };

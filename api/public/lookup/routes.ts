@@ -108,7 +108,7 @@ function cut(path: string): [first: string, rest: string | undefined] {
   return slash < 0 ? [path, undefined] : [path.slice(0, slash), path.slice(slash + 1)];
 }
 
-/** `{kind}/{identifier}` */
+/** Parses `{kind}/{identifier}`. */
 function verdictAt(path: string): RequestedLookup | null {
   const [name, rest] = cut(path);
   if (rest === undefined || !Object.hasOwn(BY_PATH, name)) return null;
@@ -119,7 +119,7 @@ function verdictAt(path: string): RequestedLookup | null {
   return { route, requested: decoded(rest), template: TEMPLATES[name]!.verify };
 }
 
-/** `{kind}/{identifier}`, but not for the kind `proof`, and `{kind}/{identifier}/{view}` */
+/** Parses `{kind}/{identifier}`, but not for the kind `proof`, and `{kind}/{identifier}/{view}`. */
 function aliasAt(path: string): RequestedLookup | null {
   const [name, rest = ''] = cut(path);
   const [identifier, suffix] = cut(rest);
@@ -133,7 +133,7 @@ function aliasAt(path: string): RequestedLookup | null {
   return view ? { route, requested, view, template: `${template}/${suffix}` } : null;
 }
 
-/** `{identifier}` */
+/** Parses `{identifier}`. */
 function evidenceAt(path: string): RequestedLookup | null {
   if (path === '' || path.includes('/')) return null;
   const template = `${EVIDENCE}{identifier}`;
