@@ -67,7 +67,7 @@ def _notify(callback: Callable[[T], object] | None, value: T) -> None:
 
 
 async def _shielded(work: Awaitable[object]) -> None:
-    """A cancelled tool did run: its outcome is recorded regardless."""
+    """Completes the record of an outcome even if the call is cancelled, because the tool did run."""
     with anyio.CancelScope(shield=True):
         await work
 
