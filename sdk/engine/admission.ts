@@ -69,7 +69,7 @@ export type AgentInput = AgentEnvelope extends infer E
     ? Omit<E, 'schema_version' | 'tenant_id' | 'nonce' | 'requested_at'> &
         Partial<Pick<E, 'schema_version' | 'tenant_id' | 'nonce' | 'requested_at'>> & {
           /**
-           * The caller's own name of this request, such as the id of a record. The SDK derives the nonce
+           * The caller's own name for this request, such as the id of a record. The SDK derives the nonce
            * from it, so that an equal input repeats the admission. Needs `requested_at`.
            */
           dedupeKey?: string;
@@ -285,7 +285,7 @@ export function isAdmission<R extends Receipt>(
   return receipt.status === 'ADMITTED' && matches(receipt, expected);
 }
 
-/** The denial in a `policy_denied` problem; null without the receipt of this denial. */
+/** The denial in a `policy_denied` problem; null unless the problem has the receipt of the expected decision. */
 export function denialIn<R extends Receipt>(
   problem: Readonly<Record<string, unknown>>,
   expected: ExpectedReceipt<R>,
@@ -310,7 +310,7 @@ const undecidedSchema = z.discriminatedUnion('state', [
   approvalRequiredSchema,
 ]);
 
-/** The required approval in an answer; null without the receipt of this decision. */
+/** The required approval in an answer; null unless the answer has the receipt of the expected decision. */
 export function approvalIn<R extends Receipt>(
   answer: { receipt?: unknown; expires_at?: string; reasons?: unknown; sentences?: unknown },
   expected: ExpectedReceipt<R>,

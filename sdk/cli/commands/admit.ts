@@ -47,7 +47,7 @@ async function admit(invocation: Invocation<AdmitOptions>): Promise<ExitCode> {
   const { argument: file, options, json, terminal } = invocation;
   const engine = invocation.engine();
   const items = await readItems(file, engine.tenantId);
-  // Shows a progress bar neither in a file or a pipe nor beside JSON on the same screen, which it would garble.
+  // Shows no progress bar in a file or a pipe, and none on a screen with JSON, which the bar would garble.
   const isTorn = json && terminal.outIsTerminal;
   const isShown = terminal.errorIsTerminal && options.quiet !== true && !isTorn;
   const bar = await openProgressBar(items.length, isShown);

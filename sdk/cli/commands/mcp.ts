@@ -150,7 +150,7 @@ function connector(
   const url = new URL(first);
   const isLocal = ['127.0.0.1', 'localhost', '[::1]'].includes(url.hostname);
   if (serverToken !== undefined && url.protocol !== 'https:' && !isLocal) {
-    throw new UsageError('SVC_MCP_SERVER_TOKEN is sent over https only');
+    throw new UsageError('SVC_MCP_SERVER_TOKEN is a secret: TARGET must be https or local');
   }
   return () => Promise.resolve(new HttpServer(url, serverToken));
 }
