@@ -91,7 +91,7 @@ export function lookupAt(url: string): RequestedLookup | null {
   };
 }
 
-/** Proxies may send the absolute form (RFC 9112 §3.2.2). */
+/** The path and query of a URL, which proxies may send in absolute form (RFC 9112 §3.2.2). */
 export function originForm(url: string): string {
   return url.startsWith('/') ? url : url.replace(/^https?:\/\/[^/?]*/i, '');
 }
