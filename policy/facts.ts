@@ -35,7 +35,7 @@ export function declaredFacts(schema: string): DeclaredFacts {
         !COMMITTED_HASHES.includes(name) &&
         isFactType(type) &&
         requiredFor.every((action) => ACTION_PATTERN.test(action)) &&
-        // A misspelled annotation would have no effect.
+        // Rejects other annotations: a misspelled one would have no effect.
         Object.keys(annotations).every((one) => one === REQUIRED_FOR || one === 'doc');
       return isFact ? [[name, { type, requiredFor }]] : [];
     }),

@@ -18,7 +18,7 @@ export function canonicalJson(value: JsonValue | object): string {
     return canonicalize(value);
   } catch (cause) {
     if (cause instanceof SdkError) throw cause;
-    // The stack may overflow, or a getter of the value may throw.
+    // Any other error: the stack overflowed, or a getter of the value threw.
     const reason =
       cause instanceof RangeError ? 'the value is nested too deeply' : 'has no JSON form';
     const { message, pointer = '' } = cause instanceof ProtocolError ? cause : { message: reason };

@@ -70,7 +70,7 @@ export interface LookupRequest extends LookupQuery {
   wait?: boolean;
 }
 
-/** A server that sends `Retry-After: 0` must not be polled without pause. */
+/** Shortest pause between two lookups, even if the server sends `Retry-After: 0`. */
 const MIN_PAUSE_MS = 200;
 
 /**

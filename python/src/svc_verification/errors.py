@@ -61,9 +61,9 @@ class SvcError(Exception):
     action: str | None = None
 
     def __post_init__(self) -> None:
-        # The message may quote input, such as the name of a tool. Text with a lone surrogate cannot be printed.
+        # Escapes lone surrogates, which cannot be printed: the message may quote input, such as the name of a tool.
         self.message = self.message.encode(errors="backslashreplace").decode()
-        # `pickle` and `copy` call the class with `args`, which `dataclasses.replace` leaves empty.
+        # Sets `args`, with which `pickle` and `copy` call the class, and which `dataclasses.replace` leaves empty.
         self.args = (self.code, self.message)
 
     def __str__(self) -> str:

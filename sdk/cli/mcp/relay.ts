@@ -302,7 +302,7 @@ function withProofIn(response: Message, admission: Admission | null): Message {
   return makeMessage({ ...json, result: withProof(json['result'], admission) }, relatedTo);
 }
 
-/** The message that the model reads. A call that starts a task has no tool result. */
+/** The message that the model reads: an error for a call that starts a task, which has no tool result. */
 function rejectionOf(id: RequestId, call: Message, error: unknown): Message {
   if (!isNotAdmitted(error)) {
     return errorResponse(id, ERROR.internal, (error as Error).message);
