@@ -47,7 +47,8 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
     else found.push(...answer.errors.map((error) => problem(policyFile(id), text, error)));
   }
   found.push(...unknownAnnotations(policies));
-  // Facts that an unreadable schema declares are unknown, so every rule about facts would be reported.
+  // Checks the rules only under a readable schema: the facts of any other are unknown, so every rule about facts would
+  // fail.
   if (parsed.type === 'success') {
     found.push(...asErrors(await ruleProblems(policies, declaredFacts(schema), counters)));
     const differences = await schemaDifferences(schema, counters);
@@ -64,9 +65,7 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
   );
 }
 
-/**
- * Cedar ignores unknown annotations: a misspelled `@sentence` or `@requires` would have no effect.
- */
+/** Reports unknown annotations, which Cedar ignores: a misspelled `@sentence` or `@requires` would have no effect. */
 function unknownAnnotations(policies: PolicyFiles['policies']): PolicyProblem[] {
   return Object.entries(policies).flatMap(([id, text]) => {
     const answer = cedar.policyToJson(text);
@@ -83,7 +82,7 @@ function unknownAnnotations(policies: PolicyFiles['policies']): PolicyProblem[] 
 
 const ANNOTATIONS = ['doc', 'requires', 'sentence'];
 
-/** PostgreSQL cannot store text with U+0000. */
+/** Reports U+0000, which PostgreSQL cannot store in text. */
 const nulProblems = (file: string, ...texts: (string | null | undefined)[]): PolicyProblem[] =>
   texts.some((text) => text?.includes('\0') === true)
     ? [wholeFile(file, 'error', 'texts and sentences must not contain U+0000')]
@@ -118,8 +117,8 @@ export async function checkOverlay(
 }
 
 /**
- * `like` compares the pattern after a wildcard at every position of a text. Without a limit, one rule can make a
- * decision fifty times slower, and a decision under the append lock delays every tenant.
+ * Limits patterns. `like` compares the pattern after a wildcard at every position of a text. Without a limit, one rule
+ * can make a decision fifty times slower, and a decision under the append lock delays every tenant.
  */
 const MOST_AFTER_WILDCARDS = 100;
 const TOO_SLOW = `the patterns of a rule may have at most ${MOST_AFTER_WILDCARDS} characters and wildcards in total after the first wildcard of each pattern`;
@@ -132,7 +131,7 @@ function afterWildcards(part: unknown): number {
   return Object.values(part).reduce<number>((sum, below) => sum + afterWildcards(below), own);
 }
 
-/** Cedar parses recursively, and a stack overflow corrupts its memory until the process ends. */
+/** Limits of a rule: Cedar parses recursively, and a stack overflow corrupts its memory until the process ends. */
 const MOST_BRACKETS = 48;
 const MOST_OPERATORS = 128;
 const MOST_CHARACTERS = 2_000;
@@ -226,7 +225,7 @@ function problem(file: string, text: string, error: cedar.DetailedError): Policy
   };
 }
 
-/** Cedar offsets count bytes of UTF-8. */
+/** The line and column of a Cedar offset, which counts bytes of UTF-8. */
 function placeOf(text: string, offset: number): { line: number; column: number } {
   const before = Buffer.from(utf8(text).subarray(0, offset)).toString('utf8').split('\n');
   return { line: before.length, column: Array.from(before.at(-1) ?? '').length + 1 };
@@ -238,7 +237,7 @@ function placeOf(text: string, offset: number): { line: number; column: number }
  */
 async function openPolicySet(stored: StoredPolicySet): Promise<PolicyEngine> {
   const all = Object.entries(stored.files.policies);
-  // The engine stores overlays, so a compromised engine could store a `permit`.
+  // Checks stored overlays again, because a compromised engine could store a `permit`.
   rejectErrors(overlayFormProblems(Object.fromEntries(all.filter(([id]) => isOverlayId(id)))));
   const engine = await preparePolicyEngine(stored);
   const { schema, policies, counters } = stored.files;
@@ -289,7 +288,7 @@ async function reasonOf(check: () => Promise<unknown>): Promise<string | null> {
   }
 }
 
-/** Prepared policy sets by digest. A set never changes, so the cache only evicts the least recently used set. */
+/** Caches prepared policy sets by digest. A set never changes, so the cache evicts only by age of the last use. */
 export function policyCache(sql: Db): (digest: Buffer) => Promise<PolicyEngine> {
   const engines = new Map<string, Promise<PolicyEngine>>();
   return (digest) => {

@@ -34,7 +34,7 @@ export function contextUses(policies: PolicyFiles['policies']): ContextUses {
     const compared = COMPARISONS.has(operator)
       ? (comparison(left, right) ?? comparison(right, left))
       : null;
-    // Cedar keeps `has a.b` as a list of names.
+    // Cedar's JSON format has a list of names for `has a.b`.
     if (tested !== null) useOf([...tested, ...([right].flat() as string[])]);
     else if (compared !== null) useOf(compared.path).literals.add(compared.literal);
     else Object.values(operands).flat().forEach(walk);
@@ -42,7 +42,7 @@ export function contextUses(policies: PolicyFiles['policies']): ContextUses {
   for (const text of Object.values(policies)) {
     const answer = cedar.policyToJson(text);
     if (answer.type === 'success') answer.json.conditions.forEach(({ body }) => walk(body));
-    // A policy that does not parse may use any attribute.
+    // Assumes that a policy that does not parse uses every attribute.
     else useOf([]).isWhole = true;
   }
   return [...uses.values()];

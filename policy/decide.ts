@@ -9,7 +9,7 @@ import { unmetBudgets } from './counters.js';
 import { cedarFacts, type DeclaredFacts, declaredFacts, unmetFacts } from './facts.js';
 import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy-set.js';
 
-// Node 20 crashes when V8 deoptimizes an inlined WebAssembly call, which happens with many tenants.
+// Disables inlining: Node 20 crashes when V8 deoptimizes an inlined WebAssembly call, which happens with many tenants.
 setFlagsFromString('--no-turbo-inline-js-wasm-calls');
 
 export interface Decision {
@@ -38,7 +38,7 @@ const memo = new Map<string, Decision>();
 /**
  * Recomputes the digest, so a set made for another Cedar version is rejected.
  *
- * @param loaded a {@link textsLoader}, if the program uses more than `LOADED_SETS` sets in turn
+ * @param loaded a {@link textsLoader}, if the program alternates between more than `LOADED_SETS` sets
  * @throws PolicySetError
  */
 export async function preparePolicyEngine(
@@ -140,7 +140,7 @@ export function textsLoader<T extends PreparedTexts | null>(
 /** Number of loaders so far; as a prefix of names in Cedar, it keeps the names of loaders distinct. */
 let loaders = 0;
 
-/** Enough for the operator's sets and those of recently active tenants with an overlay. */
+/** Number of loaded sets: enough for the operator's sets and those of recently active tenants with an overlay. */
 export const LOADED_SETS = 256;
 const sharedLoader = textsLoader(LOADED_SETS, preparse);
 
@@ -160,7 +160,7 @@ function decidedEarly(
   input: PolicyInput,
 ): Decision | null {
   const { action } = input;
-  // An outcome or a close reports facts and requests no action; a denial would only hide the report.
+  // Admits every outcome and `close`: they report facts and request no action, and a denial would only hide the report.
   if (action === null) return { effect: 'ADMIT', reasons: [] };
   if (!isWellTyped(input)) return deny();
   const unmet = [...unmetFacts(facts, action, input.facts), ...unmetBudgets(counters, input)];
@@ -195,7 +195,7 @@ function authorize(call: cedar.StatefulAuthorizationCall): Evaluation {
     // Not cached, because Cedar failed and may succeed with the next call.
     return { decision: deny(), cacheable: false };
   }
-  // Not cached: a value that no rule uses may be the cause, and the cache key omits such values.
+  // Not cached: a value that no rule uses may have caused the failure, and the cache key omits such values.
   if (answer.type !== 'success') return { decision: deny(), cacheable: false };
   const { decision, diagnostics } = answer.response;
   if (diagnostics.errors.length > 0) {
@@ -248,11 +248,11 @@ function callOf(input: PolicyInput) {
   return {
     principal,
     action: { type: 'Svc::Action', id: 'admit' },
-    // `decidedEarly` decides inputs without an action.
+    // Never '' in an evaluation: `decidedEarly` decides inputs without an action.
     resource: { type: 'Svc::Operation', id: input.action ?? '' },
     context,
     entities: [{ uid: principal, attrs: { environment: input.tenant.environment }, parents: [] }],
-    // `isWellTyped` and `unmetFacts` check the types, in a fraction of the time.
+    // `isWellTyped` and `unmetFacts` check the types in a fraction of the time that Cedar takes.
     validateRequest: false,
   };
 }

@@ -65,12 +65,12 @@ export function deriveAep(
     keyId,
     closedRun,
   };
-  // A replay may evaluate a policy set other than the pinned one.
+  // Takes the digest of the evaluated set: a replay may evaluate a set other than the pinned one.
   const decided = { ...intake, policyDigest: Buffer.from(policy.digest, 'hex') };
   return { ...aepOf(decided, request, decision, input), decision };
 }
 
-/** A denial with the reasons of the pending proof if the approver rejected it, without evaluation; else null. */
+/** If the approver rejected the action, a denial with the pending proof's reasons, without evaluation; else null. */
 export function rejectionIn({
   approval,
 }: Pick<PinnedIntake, 'approval'>): Pick<Decision, 'effect' | 'reasons'> | null {
@@ -85,7 +85,7 @@ export function readRequest(
 ): ExecuteRequest | AgentEnvelope {
   const schema = { 1: executeRequestSchema, 2: agentEnvelopeSchema }[lane as number];
   if (schema === undefined) {
-    // A newer version may know the type, so the admission stays pending.
+    // A newer worker may know the type, so the admission stays pending.
     throw new Error(`this version does not know request type ${String(lane)}`);
   }
   const request = schema.parse(document);

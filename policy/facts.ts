@@ -19,7 +19,7 @@ export type DeclaredFacts = ReadonlyMap<string, { type: FactType; requiredFor: s
 /** The annotation of a fact with the actions, separated by commas, that require the fact. */
 export const REQUIRED_FOR = 'required_for';
 
-/** Skips invalid declarations of facts: requests with such a fact are denied. @throws PolicySetError */
+/** The facts that a schema validly declares; a request with any other fact is denied. @throws PolicySetError */
 export function declaredFacts(schema: string): DeclaredFacts {
   const { namespaces, resolve } = readSchema(schema);
   const context = new Map(namespaces).get('Svc')?.actions?.['admit']?.appliesTo?.context;
@@ -35,7 +35,7 @@ export function declaredFacts(schema: string): DeclaredFacts {
         !COMMITTED_HASHES.includes(name) &&
         isFactType(type) &&
         requiredFor.every((action) => ACTION_PATTERN.test(action)) &&
-        // A misspelled annotation would have no effect.
+        // Rejects other annotations: a misspelled one would have no effect.
         Object.keys(annotations).every((one) => one === REQUIRED_FOR || one === 'doc');
       return isFact ? [[name, { type, requiredFor }]] : [];
     }),

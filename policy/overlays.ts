@@ -35,9 +35,8 @@ export async function overlayProblems(
 }
 
 /**
- * Combines an overlay with an operator's set, for the version of Cedar that runs that set. A rule
- * that does not fit the set is replaced by one that forbids everything, so that the set never
- * permits what the rule forbids.
+ * Combines an overlay with an operator's set, for the version of Cedar that runs that set. A rule that forbids
+ * everything replaces each rule that is not valid under the set, so that the set never permits what that rule forbids.
  *
  * @param found the problems of these rules under this set, if the caller has already found them
  * @throws PolicySetError when the stored set was changed
@@ -82,7 +81,7 @@ export const storedSetOf = (base: StoredPolicySet, set: OverlaySet): StoredPolic
 export const rulesOf = ({ document }: { document: string }): OverlayRules =>
   JSON.parse(document) as OverlayRules;
 
-/** A tenant whose actions are denied because rules of its overlay do not fit the operator's set. */
+/** A tenant whose actions are all denied, because rules of its overlay are not valid under the operator's set. */
 export interface UnfitOverlay {
   tenant_id: string;
   rules: string[];

@@ -29,7 +29,7 @@ import {
 } from './policy-set.js';
 
 export interface Recorded {
-  /** The recorded AEP; null once the payload is erased, and only `aepHash` can be compared. */
+  /** The recorded AEP; null after an erasure of the payload, when only `aepHash` can be compared. */
   aep: JsonValue;
   /** SHA-256 of the AEP as the log entry states it, lower-case hex. */
   aepHash: string;
@@ -37,7 +37,7 @@ export interface Recorded {
   keyId: string;
   /** The recorded counter values; null if no counter applied. */
   budgets: Budgets | null;
-  /** For a close: the proofs of its run in the log. */
+  /** For the proof of a `close`: the proofs of its run in the log. */
   closedRun?: ClosedRun | null;
 }
 

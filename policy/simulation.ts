@@ -81,7 +81,7 @@ export function startSimulation(
 
 interface Simulated {
   values: CounterValues;
-  /** The recorded proofs that require an approval, and whose action the simulated set admits without one. */
+  /** The recorded proofs that require an approval and whose action the simulated set admits without an approval. */
   admitted: Set<string>;
   recorded: boolean;
 }

@@ -18,7 +18,7 @@ export function canonicalJson(value: JsonValue | object): string {
     return canonicalize(value);
   } catch (cause) {
     if (cause instanceof SdkError) throw cause;
-    // The stack may overflow, or a getter of the value may throw.
+    // Any other error: the stack overflowed, or a getter of the value threw.
     const reason =
       cause instanceof RangeError ? 'the value is nested too deeply' : 'has no JSON form';
     const { message, pointer = '' } = cause instanceof ProtocolError ? cause : { message: reason };
@@ -47,14 +47,14 @@ function requirePlain(
   ancestors = new Set<object>(),
 ): asserts value is JsonValue {
   if (typeof value !== 'object' || value === null) {
-    // Canonicalization checks strings and numbers later.
+    // Accepts every string and number here: `canonicalize` checks them.
     if (['string', 'number', 'boolean'].includes(typeof value) || value === null) return;
     throw notPlain(`${typeof value} has no JSON form`, path);
   }
   if (ancestors.has(value)) throw notPlain('the value contains itself', path);
   const isArray = Array.isArray(value);
   const keys = isArray ? [] : Object.keys(value);
-  // JSON omits hidden members and symbol members: the hash would not cover them.
+  // Rejects hidden members and symbol members: JSON omits them, so the hash would not cover them.
   const hidden = Reflect.ownKeys(value).length - keys.length;
   if (!isArray && !isPlainObject(value)) {
     throw notPlain(`a value of the type ${typeName(value)} is not plain JSON`, path);

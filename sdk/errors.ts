@@ -8,11 +8,11 @@ import type { AgentReceipt, ExecuteReceipt } from '../protocol/schemas/admission
  * - `invalid_input`: the input is invalid. No request was sent.
  * - `unusable_pin`: a pinned key is unusable, see `pin`. Nothing was verified.
  * - `evidence_rejected`: the evidence of a public answer or of a receipt does not verify under the
- *   pins, or proves another answer or receipt; `fault` has the failed check. Do not rely on the answer.
+ *   pins, or proves a different answer or receipt; `fault` has the failed check. Do not rely on the answer.
  * - `evidence_outdated`: the evidence is too old for its answer.
  * - `aborted`: the caller's signal fired. `timeout`: the call took too long. `network`: the response
  *   is missing or incomplete. The service may have acted in all three cases: send the call again.
- * - `unexpected_response`: the server is not this API, or answered another request.
+ * - `unexpected_response`: the server is not this API, or answered a different request.
  * - `policy_denied`: a proven denial; `denial` has the receipt.
  * - `approval_required`: a proven decision that the action needs an approval; `approval` has the receipt.
  *   The action is not admitted.
@@ -60,12 +60,12 @@ export interface ServiceProblem {
   errors?: { pointer: string; detail: string }[];
 }
 
-/** A policy's decision against an action, with the same evidence as an admission. */
+/** A decision of a policy or an approver against an action, signed and logged like an admission. */
 export interface Denial {
   receipt: (ExecuteReceipt | AgentReceipt) & { status: 'DENIED' };
-  /** Sorted ids of the deciding policies; empty when no policy permitted the action. */
+  /** Sorted: ids of policies, `fact.<name>` and `budget.<counter>`; empty when no policy permitted the action. */
   reasons: string[];
-  /** Explanations of the deciding policies, by policy id. */
+  /** Explanations of the reasons, by reason. */
   sentences: Record<string, string>;
 }
 
@@ -141,7 +141,7 @@ export class SdkError extends Error {
     Object.assign(this, rest);
   }
 
-  /** Whether the same call may succeed later. A retry is safe: admissions are idempotent. */
+  /** Whether the same call may succeed later. A retry is safe, unless the call creates an API key or a share token. */
   get retryable(): boolean {
     return RETRYABLE.has(this.code);
   }

@@ -26,8 +26,8 @@ import { crypto, withPins } from './pins.js';
  * @param exported an export (`svc.registry.proof_export/1.1`) or the evidence of a receipt
  *   (`svc.runtime.receipt_evidence/1.1`) as text or bytes, or the value that the SDK returned. Prefer
  *   text: a lenient parser may drop one of two members of the same name
- * @param trust AEP keys (32 bytes, base64url or JWK) and the log's C2SP vkey and origin, from another
- *   source than the document
+ * @param trust AEP keys (32 bytes, base64url or JWK) and the log's C2SP vkey and origin, from a source other than the
+ *   document
  * @param options `tlogProof`: a C2SP `.tlog-proof` of the entry, instead of the export's own
  *   inclusion; `receipt`: the receipt that the document must prove; `now`: milliseconds since 1970, by
  *   default the clock of this computer

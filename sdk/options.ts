@@ -3,7 +3,7 @@ import type { OfflineTrust, PinnedLog } from '../protocol/offline.js';
 import type { ReceiptEvidence } from '../protocol/schemas/proof-export.js';
 import { SdkError } from './errors.js';
 
-/** Retries of a request. Retrying is safe: every call is idempotent. */
+/** Retries of a request. Retrying is safe: the SDK never retries a call that is not idempotent. */
 export interface RetryOptions {
   /** Maximum number of requests, including the first; default 5. */
   attempts?: number;
@@ -42,7 +42,7 @@ export interface EngineOptions extends CallOptions {
 
 /** How the SDK verifies and stores the evidence of receipts. */
 export interface ReceiptEvidenceOptions {
-  /** AEP keys, and optionally the log, from another source than the engine. */
+  /** AEP keys, and optionally the log, from a source other than the engine. */
   pins?: OfflineTrust;
   /** Stores evidence of this receipt. With `pins`, the evidence has been verified under these pins. */
   store?: (evidence: ReceiptEvidence, receipt: Receipt) => unknown;
@@ -58,8 +58,8 @@ export interface PublicOptions extends CallOptions {
   /** Base address, http(s), with or without a path before `/api`. */
   publicUrl: string;
   /**
-   * The log of shard 0: vkeys, origin and, optionally, a C2SP tlog-policy, all from another
-   * source than the registry. With `pins`, every verdict is verified against evidence of the log.
+   * The log of shard 0: vkeys, origin and, optionally, a C2SP tlog-policy, all from a source other than the registry.
+   * With `pins`, every verdict is verified against evidence of the log.
    */
   pins?: PinnedLog;
   /** Highest accepted age of evidence in milliseconds; 24 hours is default and maximum. Needs `pins`. */

@@ -7,20 +7,20 @@ const { bin, dependencies, exports } = JSON.parse(
 );
 const packages = Object.keys(dependencies);
 
-/** npm sets the mode on install, but this workspace is built after the install. */
+/** Makes the programs executable: npm does so on install, but this workspace is built after the install. */
 const executable = {
   name: 'executable',
   writeBundle: () =>
     Promise.all(Object.values(bin).map((file) => chmod(new URL(file, import.meta.url), 0o755))),
 };
-/** npm packs a licence only from the folder of the package. */
+/** Copies the licence into this folder: npm packs a licence only from the folder of the package. */
 const licence = {
   name: 'licence',
   writeBundle: () =>
     copyFile(new URL('../LICENSE', import.meta.url), new URL('LICENSE', import.meta.url)),
 };
 
-/** `./dist/adapters/mcp.js` is built from `adapters/mcp.ts`. */
+/** The source of each export: `./dist/adapters/mcp.js` is built from `adapters/mcp.ts`. */
 const entries = Object.values(exports).flatMap((one) => one.default?.slice(7, -3) ?? []);
 
 /** Copies the declarations reachable from the entries out of ../dist: emitting them again takes seconds. */

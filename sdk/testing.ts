@@ -17,7 +17,7 @@ import { formatTime } from '../protocol/time.js';
 import { newUuid } from './engine/engine.js';
 import type { EngineOptions } from './options.js';
 
-/** A request that the fake engine received. Outcomes and closes have no action. */
+/** A request that the fake engine received. An `outcome` and a `close` have no action. */
 export type FakeRequest = (ExecuteRequest | AgentEnvelope) & { action?: string };
 
 /** Effect of a request, and optionally the id of the rule that decides. */
@@ -29,7 +29,7 @@ export interface FakeEngine {
   options: EngineOptions;
   /** The requests, each distinct body once, in the order of arrival. */
   requests: FakeRequest[];
-  /** While true, every request gets 503. */
+  /** Whether every request gets 503. */
   unavailable: boolean;
 }
 

@@ -284,7 +284,7 @@ async function send({ apiKey, tenantId }: Caller, path: string, body?: object): 
 }
 
 function describe({ document, status }: Answer): string {
-  // The server's detail names a request header, which a person at this page cannot set.
+  // Replaces the server's detail, which names a request header that a person at this page cannot set.
   if (status === 401) return 'This API key is not valid: check it, or get another key.';
   const { detail } = document;
   return typeof detail === 'string' ? detail : `The server answered with status ${status}.`;

@@ -9,12 +9,12 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { formatAge } from '#protocol/time';
 
 const TRUSTED =
-  'Trusted without proof: this key; the verdicts in its log; the same log for all readers, which no ' +
+  'Trusted without proof: this key; the verdicts in its log; that its log is the same for all readers, which no ' +
   'witness confirmed; the clock of this device; and this page with its script, which the server sent.';
 
 const crypto = { sha256: nobleSha256, verify: nobleVerify };
 const TIMEOUT_MS = 15_000;
-/** Maximum number of requests: the server that sends the evidence may lag behind the page. */
+/** Maximum number of requests for evidence of the shown snapshot: another server may still have an older one. */
 const MAX_ROUNDS = 5;
 const PAUSE_MS = 1_000;
 
@@ -34,7 +34,7 @@ export interface Proved {
 /** Throws unless evidence of the pinned log proves exactly what the page shows. */
 export async function proveVerdict(vkey: string, shown: ShownVerdict): Promise<Proved> {
   const log = readLog(crypto.sha256, { vkey, origin: vkey.split('+')[0]! })!;
-  // Takes the identifier from the URL, as the server does: the page could show another identifier.
+  // Takes the identifier from the URL, as the server does, because the page could show a different one.
   const parameters = new URLSearchParams(location.search);
   const identifier = QUERY_NAMES.flatMap((name) => parameters.getAll(name))[0]!.trim();
   const path = pathLookupOf(identifier);

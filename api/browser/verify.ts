@@ -21,8 +21,8 @@ async function showEvidence(section: HTMLElement): Promise<void> {
   report('status', `Verifying with ${key}…`);
   try {
     if (pinned !== named) {
-      const why = 'the log changed its key, or another server answers at this address';
-      throw new Error(`this server names another key, ${nameOf(named)}: ${why}`);
+      const why = 'the log changed its key, or this address now leads to a different server';
+      throw new Error(`this server names the key ${nameOf(named)} instead: ${why}`);
     }
     const status = document.querySelector('.verdict .status')?.textContent ?? '';
     const { proveVerdict } = await import('./prove.js');
@@ -72,7 +72,7 @@ function report(role: 'status' | 'alert', ...lines: string[]): void {
     paragraph.textContent = line;
     return paragraph;
   });
-  // Screen readers announce an alert when its element appears.
+  // Creates a new element for each report, because screen readers announce an alert when its element appears.
   const box = document.createElement('div');
   box.setAttribute('role', role);
   box.append(...paragraphs);

@@ -90,7 +90,7 @@ function answerOf(
   );
   const isProblem = own.length === 0 && response.content !== undefined;
   const [first] = Object.values(operation.responses);
-  // For a problem, omits the headers that the first response already lists.
+  // Lists for a problem only the headers that the first response does not list.
   const shown = isProblem ? Object.keys(first?.headers ?? {}) : [];
   const headers = Object.entries(response.headers).filter(([name]) => !shown.includes(name));
   return html`<div>
@@ -239,7 +239,7 @@ function typeOf(node: JsonObject, schemas: Schemas): Html {
 
 function constraintsOf(node: JsonObject): Html[] {
   const { format, maximum, minimum, pattern } = node;
-  // Where a description exists, it states length and pattern in words.
+  // Omits length and pattern for a described member: its description states them in words.
   const isDescribed = typeof node['description'] === 'string';
   return [
     isDescribed ? null : range(node['minLength'], node['maxLength'], 'characters'),

@@ -12,7 +12,7 @@ interface Documentation {
   policy?: string;
 }
 
-/** Describes only the members that clients may rely on. The OpenAPI Specification defines the others. */
+/** Describes only the members that clients may rely on. The OpenAPI Specification defines all other members. */
 const openApiSchema = z
   .looseObject({
     openapi: z.literal('3.1.1'),

@@ -12,9 +12,11 @@ import type { OutcomeWaiter } from './admission/wait.js';
 
 /** Dependencies and settings of the engine. The program `engine` opens and closes the dependencies. */
 export interface EngineContext {
-  /** Connections for admissions and authentication only, so that reads cannot starve them. */
+  /**
+   * Connections for admissions, authentication and policy sets, so that tenants' other requests cannot starve these.
+   */
   sql: Pool;
-  /** Connections for the other requests of tenants: at least `TENANT_CONNECTIONS.total`. */
+  /** Connections for tenants' other requests: at least `TENANT_CONNECTIONS.total`. */
   tenantSql: Pool;
   /** Wakes the workers. Jobs and announcements carry only ids, so the loss of a message loses no data. */
   queue: Pick<AdmitQueue, 'addBatches' | 'addRevocations' | 'ping'>;
@@ -28,7 +30,7 @@ export interface EngineContext {
   revocationOutcomes: OutcomeWaiter<RevocationOutcome>;
   log: Logger;
   clock: Clock;
-  /** From ADMISSIONS_PAUSED: locks every environment, overriding the database. */
+  /** Whether ADMISSIONS_PAUSED locks every environment, whatever the database contains. */
   admissionsPaused: boolean;
   /** How long a request waits for its decision before the engine responds with 202. */
   waitMs: number;
@@ -40,7 +42,7 @@ export interface EngineContext {
   coalesceItems: number;
   /** Largest batch body, in bytes. `BODY_LIMIT` applies to each item. */
   batchLimit: number;
-  /** Concurrent batch commits. The memory budget for batch bodies is this number times `batchLimit`. */
+  /** Maximum number of concurrent batch commits; times `batchLimit`, it is the memory budget for batch bodies. */
   batchesAtOnce: number;
   /** The log's C2SP vkey for exports; null if not configured. */
   logVkey: string | null;
@@ -50,7 +52,7 @@ export interface EngineContext {
   stopping?: AbortSignal;
   pdf: {
     /**
-     * @param tenantNo a tenant gets at most half of all slots, so that it cannot block others
+     * @param tenantNo a tenant gets at most half of all slots, so that it cannot block other tenants
      * @throws Problem `renderer_busy`, `render_timeout`
      */
     render(request: PdfRequest, tenantNo: number): Promise<Uint8Array>;
@@ -59,10 +61,10 @@ export interface EngineContext {
   publicUrl: string;
   /** Default rate limit of a tenant, in requests per second. */
   rateLimit: number;
-  /** Shared rate-limit counters; null: this process counts locally. */
+  /** Shared rate-limit counters; null if this process counts locally. */
   redis: RedisClient | null;
   tracing?: Tracing;
-  /** Undecided admissions at which the engine stops accepting more. */
+  /** Number of undecided admissions at which the engine stops accepting more. */
   maxQueuedAdmissions: number;
   metrics?: EngineMetrics;
 }

@@ -20,7 +20,7 @@ import { createCapacityCheck, createSubmit } from './admission/submit.js';
 
 /** The engine API. The caller opens and closes every resource. */
 export function createEngine(ctx: EngineContext): Express {
-  // Throws at startup, not per request, if the build is missing.
+  // Throws at startup, not at the first request, if the built script is missing.
   readScript('approval-page/approve.js');
   const readDeclaredFacts = createReadDeclaredFacts(ctx);
   const ofTenants = new Limiter(TENANT_CONNECTIONS);
@@ -78,7 +78,7 @@ function only(methods: string[]): RequestHandler {
   };
 }
 
-/** Limits of concurrent work that tenants share: in the access log and the metrics, but not logged as errors. */
+/** Problems under load: the access log and the metrics record them, but they are not logged as errors. */
 const LOAD_LIMITS: ReadonlySet<ProblemCode> = new Set([
   'tenant_busy',
   'too_many_batches',
@@ -117,13 +117,13 @@ function problemOf(error: unknown): Problem {
   if (isUnavailable(error)) return new Problem('database_unavailable', because);
   if (error instanceof BusyError)
     return new Problem('tenant_busy', { ...because, isTenantLimit: error.isOwnerLimit });
-  // Not a limit of the tenant: work that holds a lock for so long is slow, even if only this tenant waits for the lock.
+  // Not marked as the tenant's own limit: operators get an alert, because a lock held for so long shows slow work.
   if (isLockTimeout(error)) return new Problem('tenant_busy', because);
   if (error instanceof PolicyMissingError) return new Problem('policy_missing', because);
   if (error instanceof PolicyChangedError) {
     return new Problem(
       'tenant_busy',
-      'The operator activated policy sets while the request was accepted. Nothing was changed. Send it again.',
+      'The operator activated policy sets while the engine accepted the request. Nothing was changed. Send it again.',
       because,
     );
   }

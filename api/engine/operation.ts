@@ -28,7 +28,7 @@ export interface EngineDeps {
 
 export interface OperationSpec extends DescribedOperation<ProblemCode> {
   tag: 'Admission' | 'Proofs' | 'Verification' | 'Lifecycle' | 'Policies' | 'Keys' | 'Service';
-  /** The caller needs any one of these scopes; if empty, no API key. */
+  /** The caller needs any one of these scopes. Empty: the operation needs no API key. */
   scopes: readonly Scope[];
   /** Whether clients may send the API key as a bearer token; the tenant header is then optional. */
   acceptsBearer?: boolean;

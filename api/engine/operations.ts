@@ -24,7 +24,7 @@ import { replayOperation } from './verification/replay-proof.js';
 import { verifyOperation } from './verification/verify-proof.js';
 
 let document: OpenApiDocument | undefined;
-/** Generated on the first request. */
+/** The OpenAPI document, generated on the first request. */
 const described = (): OpenApiDocument =>
   (document ??= engineOpenApi(OPERATIONS.map(({ spec }) => spec)));
 

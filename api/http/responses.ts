@@ -49,7 +49,7 @@ export abstract class ApiProblem<Code extends string> extends Error {
   }
 }
 
-/** For responses that are not pages: no subresources, no framing. */
+/** The policy of responses that are not pages: no subresources, no framing. */
 const NO_CONTENT_POLICY = "default-src 'none'; frame-ancestors 'none'";
 
 /**

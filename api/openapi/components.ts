@@ -85,7 +85,7 @@ function nameSchemas(
     taken.add(id);
     registry.add(schema, { id });
   };
-  // Primitives first: some modules of documents export primitives again under another name.
+  // Names primitives first: some modules of documents re-export a primitive under a second name.
   for (const [key, value] of Object.entries<unknown>({ ...primitives, ...documents })) {
     if (value instanceof z.ZodType) name(value, capital(key.replace(/Schema$/, '')));
   }
@@ -114,11 +114,11 @@ function convert(registry: Registry, io: 'input' | 'output'): Record<string, Jso
   const { schemas } = z.toJSONSchema(registry, {
     io,
     uri: (id) => COMPONENT + id,
-    // Query schemas may transform text; the document describes only the text.
+    // Query schemas may transform text, which JSON Schema cannot express; the document describes only the text.
     unrepresentable: 'any',
     override: ({ zodSchema, jsonSchema }) => tidy(zodSchema, jsonSchema as JsonObject),
   });
-  // The document declares its dialect once; `$id` is for standalone schemas.
+  // Deletes `$schema`, because the document declares its dialect once, and `$id`, which is for standalone schemas.
   for (const schema of Object.values(schemas)) {
     delete schema.$schema;
     delete schema.$id;

@@ -15,7 +15,7 @@ import {
   type OpenApiResponse,
 } from './types.js';
 
-/** Generates the OpenAPI 3.1 document. Expensive: call once at start. */
+/** Generates the OpenAPI 3.1 document. Expensive: call it once. */
 export function openApiDocument<Spec extends OperationSpec>(
   specs: readonly Spec[],
   api: ApiDescription<Spec>,

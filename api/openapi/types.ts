@@ -26,7 +26,7 @@ export const revalidated = (response: ResponseSpec): Record<200 | 304, ResponseS
 export interface OperationSpec<Code extends string = string> {
   id: string;
   method: 'get' | 'post' | 'delete';
-  /** In OpenAPI's syntax: `/v1/proofs/{proof_id}`. */
+  /** The path in OpenAPI's syntax, such as `/v1/proofs/{proof_id}`. */
   path: string;
   tag: string;
   summary: string;
@@ -118,7 +118,7 @@ export interface OpenApiOperation extends JsonObject {
   parameters: OpenApiParameter[];
   requestBody?: { required: true; content: Record<string, OpenApiContent> };
   responses: Record<string, OpenApiResponse>;
-  /** Any one of these scopes is enough. Absent for an API without keys. */
+  /** Scopes, of which any one is enough. Absent for an API without keys. */
   'x-scopes'?: readonly string[];
 }
 
@@ -175,7 +175,7 @@ const REQUEST_ID_SCHEMA = { type: 'string', pattern: REQUEST_ID_FORM.source };
 /** The request header of both APIs that names a request, and its echo in the response. */
 export const REQUEST_ID = headerParameter(
   'X-Request-Id',
-  'Your id for this request, which the response echoes. Another id replaces an id that does not match the pattern.',
+  'Your id for this request, which the response echoes. A generated id replaces an id that does not match the pattern.',
   REQUEST_ID_SCHEMA,
 );
 export const REQUEST_ID_HEADER = {

@@ -1,4 +1,4 @@
-/** Rules of the pages of both APIs. */
+/** Style rules that the pages of both APIs share. */
 export const BASE_STYLE = `:root {
   color-scheme: light dark;
   --text: #1a2230;

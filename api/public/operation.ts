@@ -16,9 +16,9 @@ export type Handler = (exchange: Exchange, last: string) => void | Promise<void>
 export interface PublicSpec extends OperationSpec<ProblemCode> {
   method: 'get' | 'post';
   tag: 'Verification' | 'Artifacts' | 'Log' | 'Page' | 'Service';
-  /** The last parameter matches the rest of the path, with slashes; it may be empty. */
+  /** Whether the last parameter matches the rest of the path, slashes included; it may be empty. */
   takesRest?: true;
-  /** Responses have the snapshot headers. */
+  /** Whether responses have the snapshot headers. */
   fromSnapshot?: true;
 }
 
@@ -84,6 +84,6 @@ export interface Exchange {
   requestId: string;
   /** The documented path, for metrics and the log; null for an unknown path. */
   route: string | null;
-  /** The request may contain a share token outside its URL: no cache may store the response. */
+  /** Whether the request may contain a share token outside its URL; if so, no cache may store the response. */
   secret?: boolean;
 }

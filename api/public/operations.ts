@@ -10,7 +10,7 @@ import type { Operation } from './operation.js';
 import { PAGE_OPERATIONS } from './page.js';
 
 let document: OpenApiDocument | undefined;
-/** Generated on the first request. */
+/** The OpenAPI document, generated on the first request. */
 const described = (): OpenApiDocument =>
   (document ??= openApiDocument(
     OPERATIONS.map(({ spec }) => spec),

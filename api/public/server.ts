@@ -37,7 +37,7 @@ type RequestHandler = (req: IncomingMessage, res: ServerResponse) => void;
 export type PublicServer = ReturnType<typeof createPublicServer>;
 
 const POLL_MS = 250;
-/** A poll of a directory costs little. */
+/** Interval of polls just after a new snapshot: shorter for a directory, whose polls cost little. */
 const BUSY_POLL_MS = { directory: 100, http: POLL_MS, bucket: POLL_MS };
 const START_MS = 1_000;
 
@@ -46,11 +46,11 @@ export function createPublicServer(options: PublicServerOptions) {
   const { snapshotSource: source, logVkey, pageMemory, ...settings } = options;
   const { clock, log } = settings;
   const trust = pinKeys(nativeSha256, [logVkey].flat());
-  // Without its scripts, the page would verify nothing and would not report that.
+  // Throws at startup if a script is missing: the page would verify nothing without reporting it.
   for (const script of ['page/verify.js', 'page/prove.js'] as const) readScript(script);
   const checkpoints = new Checkpoints(source, trust, clock);
-  // Reads the cosigned checkpoint with each snapshot. When only requests read the file, it may be newer than the
-  // snapshot each time, and the server would serve the checkpoint that an earlier request read, minutes ago.
+  // Reads the cosigned checkpoint with each snapshot. If only requests read the file, it could be newer than the served
+  // snapshot each time, so that the server would serve a checkpoint that it read minutes ago.
   const onNewer = (snapshot: Snapshot) => checkpoints.newest(snapshot);
   const poller = new SnapshotPoller({ source, trust, pageMemory, clock, log, onNewer });
   const ctx: PublicContext = { publicUrl: null, ...settings, source, trust, poller, checkpoints };

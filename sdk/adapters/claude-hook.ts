@@ -45,7 +45,7 @@ export function openHook(
     const call = { tool, arguments: tool_input, ...about };
     const admission = await gate.begin(call);
     try {
-      // Calls with equal ids would take each other's admissions.
+      // Keeps no admission without an id: calls with equal ids would take each other's admissions.
       if (id !== undefined && id !== '') await begun.keep(id, admission);
     } catch (error) {
       await gate.end(admission, { result: 'failed' });

@@ -18,7 +18,7 @@ export interface HookMatcher {
   onFailure?: 'block';
 }
 
-/** Longer than any decision takes: after this time the host runs or blocks the tool, and gives no reason. */
+/** Timeout longer than any decision takes: at the timeout the host runs or blocks the tool, and gives no reason. */
 const HOOK_TIMEOUT_S = 600;
 
 /**

@@ -7,7 +7,7 @@ import { actionOf } from './tool.js';
 export type AdmittedOptions<A extends unknown[]> = GateOptions & {
   /** Name of the function in the proof. */
   tool: string;
-  /** 1 to 128 characters A–Z, 0–9, `_ . : -`; default `actionOf(tool)`. */
+  /** The action: 1 to 128 characters A–Z, 0–9, `_ . : -`; default `actionOf(tool)`. */
   action?: string;
   /**
    * Returns members to add to the envelope of a call. The proof binds the array of all arguments as plain
@@ -57,7 +57,7 @@ export function admitted<T, A extends unknown[], R>(
 /** Rejects a name that no envelope can contain when a function is wrapped, not when it is called. */
 function requireNames<A extends unknown[]>(options: AdmittedOptions<A>): void {
   const { engine, agent, tool, describe } = options;
-  // `describe` may choose the action of a call.
+  // 'ANY' with `describe`, which may choose the action of a call.
   const { action = describe === undefined ? actionOf(tool) : 'ANY' } = options;
   agentEnvelope(engine.tenantId, { kind: 'admission', agent, action, tool });
 }

@@ -69,7 +69,9 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
   requireOptions(options);
   const breaker = openBreaker(options.breakerMs ?? 0);
   const rounds = openRounds();
-  /** Requests without a response: in the mode `observe` their number must not grow while the engine hangs. */
+  /**
+   * Number of requests without a response, limited because in the mode `observe` it would grow while the engine hangs.
+   */
   let unanswered = 0;
 
   const gate: Gate = {
@@ -106,7 +108,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     }
   }
 
-  /** The admission of an earlier round of the same call. */
+  /** The admission of an earlier request of the same call, to which the server returned no result yet. */
   function resume(call: GatedCall): Begun | undefined {
     if (call.continues !== true) return undefined;
     const fingerprint = attempt(() => planCall(options, call).fingerprint);
@@ -218,7 +220,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     }
   }
 
-  /** Waits for a required approval, if the options have `approval`; throws every other error again. */
+  /** Waits for a required approval, if the options have `approval`. Throws any other error again. */
   async function secondDecision(
     engine: EngineOptions,
     { action }: PlannedCall,
@@ -328,7 +330,7 @@ function planCall(options: AdapterOptions, call: GatedCall): PlannedCall {
   }
 }
 
-/** A promise has no members: the decision would ignore the facts in its result. */
+/** Rejects a promise: it has no members, so the decision would ignore the facts that it resolves to. */
 function requireSynchronous(described: unknown): void {
   if (typeof (described as Partial<Promise<unknown>> | undefined)?.then !== 'function') return;
   Promise.resolve(described).catch(() => undefined);

@@ -13,7 +13,7 @@ export const outcomeOf = (result: unknown): CallOutcome => {
   if (!isObject(result)) return { result: 'succeeded', value: result };
   const { resultType = 'complete', task } = result;
   if (resultType === 'input_required') return 'next_round';
-  // The call has only started a task, whose outcome is not known yet.
+  // Null if the call has only started a task, whose outcome is not known yet.
   if (resultType !== 'complete' || (isObject(task) && !('content' in result))) return null;
   const own = Object.fromEntries(Object.entries(result).filter(([name]) => name !== '_meta'));
   return { result: own['isError'] === true ? 'failed' : 'succeeded', value: own };

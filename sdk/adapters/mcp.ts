@@ -36,7 +36,10 @@ type Handler = (request: unknown, context: HandlerContext) => unknown;
 /** The methods that clients and servers share, and a server's fallback handler. */
 interface Handlers {
   assertCanSetRequestHandler(method: string): void;
-  /** v1: schema, handler; v2: method, handler; or method, schemas, handler of the parameters. */
+  /**
+   * Arguments in v1: schema and handler. In v2: method and handler, or method, schemas and a handler of only the
+   * params.
+   */
   setRequestHandler(...form: unknown[]): void;
   removeRequestHandler(method: string): void;
   fallbackRequestHandler?: Handler | undefined;
@@ -103,8 +106,8 @@ export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterO
 }
 
 /**
- * Returns whether an `McpServer` is setting its own handlers, which reject unknown tools. A handler that
- * others set may run tools that the `McpServer` does not know.
+ * Returns whether an `McpServer` is setting its own handlers, which reject unknown tools. A handler that other code
+ * sets may run tools that the `McpServer` does not know.
  */
 function watchOwnHandlers(server: AnyMcpServer): () => boolean {
   let isSetting = false;
@@ -238,7 +241,7 @@ async function gateToolCall(
       outcomeOf,
     );
   } catch (error) {
-    // The tool itself may throw the error of another admitted tool.
+    // The tool itself may call a second admitted tool and throw the error of that call.
     const isRejected = !progress.hasRun && isNotAdmitted(error);
     if (isRejected && error.code !== 'aborted' && !isTask) return failedTool(error);
     throw error;

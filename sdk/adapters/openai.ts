@@ -51,9 +51,9 @@ export function admitTool<F extends (options: never) => unknown>(
           return execute(input, context, details);
         });
       } catch (error) {
-        // The tool itself may throw the error of another admitted tool.
+        // The tool itself may call a second admitted tool and throw the error of that call.
         const isRejected = !progress.hasRun && isNotAdmitted(error);
-        // The default error function would tell the model to try again.
+        // Returns the reason as the result, because the default error function would tell the model to try again.
         const isResult = isRejected && error.code !== 'aborted';
         if (!isResult || (outputSchema && typeof errorFunction === 'function')) throw error;
         return isZod(outputSchema) ? error : error.message;

@@ -10,7 +10,7 @@ import type { AgentRun } from './run.js';
 export interface CallDetails {
   /** Plain JSON that the proof binds instead of the arguments. Only its hash is sent. */
   hashed?: unknown;
-  /** 1 to 128 characters A–Z, 0–9, `_ . : -`; default: the option `action`. */
+  /** The action: 1 to 128 characters A–Z, 0–9, `_ . : -`; by default that of the option `action`. */
   action?: string | undefined;
   /** Values that the policy decides on, by name. */
   facts?: Facts | undefined;
@@ -27,7 +27,7 @@ export interface CallDetails {
 /** A call of a tool, as the gate sees it. */
 export interface GatedCall extends Omit<CallDetails, 'hashed'> {
   tool: string;
-  /** Plain JSON, read again after the admission: changed arguments are not admitted. */
+  /** Plain JSON, read again after the admission: a call whose arguments changed does not run. */
   arguments: unknown;
   /** Data that the framework passes beside the arguments, for `describe`. */
   context?: unknown;
@@ -83,7 +83,7 @@ export interface LostOutcome {
   envelope?: AgentEnvelope;
 }
 
-/** Options of all adapters. Errors of callbacks are ignored. */
+/** Options of all adapters. Errors of these callbacks are ignored. */
 export interface CommonOptions {
   engine: EngineOptions;
   agent: { id: string; framework?: string };
@@ -114,14 +114,14 @@ export interface CommonOptions {
 /** The default: a tool runs only after its admission. */
 export interface Enforce {
   mode?: 'enforce';
-  /** Called for every stopped call; the caller gets the error too. */
+  /** Called for every call that did not run; the caller gets the error too. */
   onNotAdmitted?: (error: SdkError) => void;
 }
 
 /** Every tool runs at once, without waiting for its admission. */
 export interface Observe {
   mode: 'observe';
-  /** Called for every call that `enforce` would have stopped. */
+  /** Called for every call without an admission, which `enforce` would have stopped. */
   onNotAdmitted: (error: SdkError) => void;
 }
 

@@ -7,7 +7,7 @@ export interface AdmissionStore {
 }
 
 const MAX_WAITING = 1_000;
-/** An old decision must not permit what the policy would deny now. */
+/** Age limit of a kept admission: an old decision must not permit what the policy would deny now. */
 const MAX_WAIT_MS = 15 * 60_000;
 
 /** An `AdmissionStore` in memory. */

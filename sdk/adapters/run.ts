@@ -50,7 +50,7 @@ export function openRun(
   const { id } = place;
   let next = place.seq;
   let isClosing = false;
-  /** The last close whose decision is not known. */
+  /** The last `close` envelope, while its decision is not known. */
   let ending: AgentEnvelope | undefined;
   const free: number[] = [];
   const open = new Set<Promise<unknown>>();
@@ -96,7 +96,7 @@ export function openRun(
       });
       undecided.delete(envelope);
       if (receipt === null || envelope.kind !== 'admission' || isObserved) continue;
-      // The caller of the request got an error, so the tool did not run.
+      // Records a failure: the caller of the request got an error, so the tool did not run.
       const { agent } = envelope;
       const parent_proof_id = receipt.registry_proof_id;
       const outcome = { kind: 'outcome', agent, parent_proof_id, result: 'failed' } as const;
@@ -104,7 +104,7 @@ export function openRun(
       undecided.set(agentEnvelope(engine.tenantId, { ...outcome, run }), false);
     }
     while (free.at(-1) === next - 1) next = free.pop()!;
-    // The same envelope again, because the engine may have closed the run although its response was lost.
+    // Sends the same envelope again, because the engine may have closed the run although its response was lost.
     if (ending?.run?.seq !== next) {
       const input = { kind: 'close', agent: { id: agent.id }, run: { id, seq: next } } as const;
       ending = agentEnvelope(engine.tenantId, input);

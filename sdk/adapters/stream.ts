@@ -8,8 +8,8 @@ type Stream = AsyncGenerator<unknown, unknown, unknown>;
 
 /**
  * Passes a stream or a generator through, and calls `onEnd` at its end, with `failed` after an error or when the
- * consumer stops early. The result hash covers the list of all items, with the return value of a generator as the
- * last. Null for a result that is not a stream.
+ * consumer stops early. The result hash covers the list of all items, with the return value of a generator as the last
+ * item. Null for a result that is not a stream.
  *
  * @param beforeBody called at the first read; if it throws, the stream ends without a read of the result
  */

@@ -106,7 +106,7 @@ export function apiKeyFile(): string {
   );
 }
 
-/** No option takes the key, because every user of the machine can read command lines. */
+/** Reads the key. No option takes it, because every user of the machine can read command lines. */
 function apiKey(env: NodeJS.ProcessEnv): string {
   const file = env['SVC_API_KEY_FILE'] ?? '';
   const key = env['SVC_API_KEY'] ?? '';
@@ -128,7 +128,7 @@ export function withKeyFile<Options extends EngineOptions>(options: Options): Op
   return {
     ...options,
     get apiKey() {
-      // While the file is replaced, it may be absent or empty.
+      // Falls back to the last key: while the file is replaced, it may be absent or empty.
       return (key = attempt(() => apiKey(process.env)) || key);
     },
   };

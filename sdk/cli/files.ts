@@ -77,7 +77,7 @@ export async function writeResponse(
   bytes: Uint8Array,
   envelope: RequestHashEnvelope<unknown>,
 ): Promise<void> {
-  // Rejects the response: unchanged bytes would disclose the key, redacted bytes would be another document.
+  // Rejects the response: unchanged bytes would disclose the key, redacted bytes would be a different document.
   if (terminal.redactor.containsKey(bytes)) {
     throw new SdkError('unexpected_response', 'the response contains the API key of the request');
   }

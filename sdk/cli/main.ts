@@ -167,7 +167,7 @@ function configureOutput(program: Command, output: OutputConfiguration): void {
   }
 }
 
-/** Commander takes any next word as a value: `--out --json` would write a file named `--json`. */
+/** Rejects an option as a value, which Commander accepts: `--out --json` would write a file named `--json`. */
 function requireValues(typed: readonly string[], options: object): void {
   const taken = Object.values(options).find(
     (value) => typeof value === 'string' && value.startsWith('--') && typed.includes(value),

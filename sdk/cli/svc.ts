@@ -4,7 +4,7 @@ import { EXIT, openTerminal } from './terminal.js';
 import { main } from './main.js';
 
 const words = process.argv.slice(2);
-// Claude Code runs the tool after any exit code except 2.
+// Fails with 2 as a hook: Claude Code runs the tool after any other exit code.
 const isBlocking = words[0] === 'hook' && !words.includes('--observe');
 const failed = isBlocking ? EXIT.usage : EXIT.undecided;
 process.exitCode = failed;

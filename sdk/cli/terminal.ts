@@ -90,7 +90,7 @@ export function row(label: string, text: string): Part[] {
   return [{ style: 'dim', text: `${label.padEnd(13)} ` }, text];
 }
 
-/** No colours outside a terminal, not even for FORCE_COLOR. Node honours NO_COLOR. */
+/** Writes a line, without colours outside a terminal, even for FORCE_COLOR. Node honours NO_COLOR. */
 function writeLine(stream: Stream, parts: readonly Part[], redactor: Redactor): void {
   const line = parts.map((part) => {
     if (typeof part === 'string') return safe(redactor.redact(part));
@@ -101,8 +101,8 @@ function writeLine(stream: Stream, parts: readonly Part[], redactor: Redactor): 
 }
 
 /**
- * A proof contains texts of an attacker's choice. A control character could overwrite the printed
- * verdict, and a line break could forge a line of this program.
+ * Replaces invisible characters: a proof contains texts of an attacker's choice, in which a control character could
+ * overwrite the printed verdict, and a line break could forge a line of this program.
  */
 function safe(text: string): string {
   return text.replace(INVISIBLE, '\ufffd');
@@ -129,12 +129,12 @@ function shown(bytes: Uint8Array, redactor: Redactor): string {
 /** A key of the service, or the beginning of one. */
 const KEYS = /svc_sk_[A-Za-z0-9_-]+/gi;
 const REDACTED = 'svc_sk_…';
-/** Shorter texts are not keys, and could occur anywhere. */
+/** Minimum length of a key to redact: shorter texts are not keys, and could occur anywhere. */
 const MIN_KEY_LENGTH = 8;
 
 type Redactor = ReturnType<typeof createRedactor>;
 
-/** A server may echo a request, and output ends up in logs and tickets. */
+/** Redacts keys: a server may echo a request, and output ends up in logs and tickets. */
 function createRedactor() {
   const sent = new Set<string>();
   const redact = (text: string): string =>
@@ -153,7 +153,7 @@ function createRedactor() {
     },
     redact,
     redactJson,
-    /** Whether bytes contain a key of this process. Another key-like text may belong to the document. */
+    /** Whether bytes contain a key of this process. Any other text that looks like a key may belong to the document. */
     containsKey: (bytes: Uint8Array) => [...sent].some((key) => Buffer.from(bytes).includes(key)),
   };
 }

@@ -69,7 +69,7 @@ export type AgentInput = AgentEnvelope extends infer E
     ? Omit<E, 'schema_version' | 'tenant_id' | 'nonce' | 'requested_at'> &
         Partial<Pick<E, 'schema_version' | 'tenant_id' | 'nonce' | 'requested_at'>> & {
           /**
-           * The caller's own name of this request, such as the id of a record. The SDK derives the nonce
+           * The caller's own name for this request, such as the id of a record. The SDK derives the nonce
            * from it, so that an equal input repeats the admission. Needs `requested_at`.
            */
           dedupeKey?: string;
@@ -87,7 +87,7 @@ export function agentEnvelope(
   { dedupeKey, ...input }: AgentInput,
 ): AgentEnvelope {
   if (dedupeKey !== undefined && input.requested_at === undefined) {
-    // With the time of the call as default, each call would be a new admission.
+    // Has no default: with the time of the call, each call would be a new admission.
     throw invalidInput('/requested_at', '/requested_at: is required with dedupeKey');
   }
   return validInput(agentEnvelopeSchema, {
@@ -206,7 +206,7 @@ export function poll<R extends Receipt>(
     if (requestHash !== null || receipt.registry_proof_id === proofId) return;
     const { evidence } = await fetchEvidence(engine, options, receipt, deadline);
     if (evidence.approval?.envelope.statement.proof_id === proofId) return;
-    throw new SdkError('unexpected_response', 'the decision is about another proof');
+    throw new SdkError('unexpected_response', 'the decision is not about the requested proof');
   };
   return withProofId(proofId, async () => {
     for (;;) {
@@ -285,7 +285,7 @@ export function isAdmission<R extends Receipt>(
   return receipt.status === 'ADMITTED' && matches(receipt, expected);
 }
 
-/** The denial in a `policy_denied` problem; null without the receipt of this denial. */
+/** The denial in a `policy_denied` problem; null unless the problem has the receipt of the expected decision. */
 export function denialIn<R extends Receipt>(
   problem: Readonly<Record<string, unknown>>,
   expected: ExpectedReceipt<R>,
@@ -295,7 +295,7 @@ export function denialIn<R extends Receipt>(
   return { receipt: receipt as Denial['receipt'], ...explanationIn(problem) };
 }
 
-/** The reasons of a decision and their sentences, which other engines may omit. */
+/** The reasons of a decision and their sentences, which an older engine may omit. */
 function explanationIn({ reasons, sentences }: Readonly<Record<string, unknown>>) {
   return {
     reasons: Array.isArray(reasons) ? reasons.filter(isText) : [],
@@ -310,7 +310,7 @@ const undecidedSchema = z.discriminatedUnion('state', [
   approvalRequiredSchema,
 ]);
 
-/** The required approval in an answer; null without the receipt of this decision. */
+/** The required approval in an answer; null unless the answer has the receipt of the expected decision. */
 export function approvalIn<R extends Receipt>(
   answer: { receipt?: unknown; expires_at?: string; reasons?: unknown; sentences?: unknown },
   expected: ExpectedReceipt<R>,

@@ -172,7 +172,7 @@ export async function waitForApproval(
   return admit(engine, patient, async (deadline) => {
     let requestHash = receipt?.request_hash ?? null;
     let pending: SdkError | null = null;
-    // By a clock that always advances: a service may repeat the same `Date` in all its responses.
+    // Measured by the local clock, which always advances: a service may repeat one `Date` in all its responses.
     let end = Infinity;
     for (let sent = 1; ; sent++) {
       const expected = { schema: receiptSchema, requestHash, proofId };
@@ -196,7 +196,7 @@ export async function waitForApproval(
   });
 }
 
-/** PKCS #8 before the 32 bytes of an Ed25519 key (RFC 8410). */
+/** The bytes of PKCS #8 that precede the 32 bytes of an Ed25519 key (RFC 8410). */
 const PKCS8 = fromHex('302e020100300506032b657004220420');
 const PEM = /^-----BEGIN PRIVATE KEY-----\s([A-Za-z0-9+/=\s]+)-----END PRIVATE KEY-----\s*$/;
 

@@ -48,7 +48,7 @@ export async function retireApproverHttp(
   return readApprover(answer, registration_hash, 'retired');
 }
 
-/** Without these checks, a caller could mistake an active approver for a retired one. */
+/** Reads the requested approver in this state: a caller must not mistake an active approver for a retired one. */
 function readApprover(
   answer: Answer,
   registrationHash: string,
@@ -56,5 +56,5 @@ function readApprover(
 ): RegisteredApprover {
   const approver = readDocument(answer, approverSchema);
   if (approver.registration_hash === registrationHash && approver.state === state) return approver;
-  throw unexpected(answer, `the response is about another approver, or one who is not ${state}`);
+  throw unexpected(answer, `the response is not about the ${state} approver that was requested`);
 }

@@ -282,7 +282,7 @@ function requireBatchId(text: string): string {
 function readBatch(answer: Answer, batchId: string): Batch {
   const batch = readDocument(answer, batchSchema);
   if (batch.batch_id === batchId) return batch;
-  throw unexpected(answer, 'the response is about another batch');
+  throw unexpected(answer, 'the response is not about the requested batch');
 }
 
 /** Polls at growing intervals until the batch is complete. */

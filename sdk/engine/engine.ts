@@ -6,7 +6,7 @@ import type { Answer } from '../http/attempt.js';
 import { openHttpClient, type HttpClient, type HttpRequest } from '../http/client.js';
 import { type EngineOptions, headerValue, invalidInput, parseBaseUrl } from '../options.js';
 
-/** More than the size of any document of the engine except the package of a run. */
+/** Limit of a response, larger than any document of the engine except the package of a run. */
 const MAX_RESPONSE_BYTES = 16 * 1024 * 1024;
 
 /** The engine, with the credentials of one tenant. Validates the options, and opens no connection. */

@@ -35,7 +35,7 @@ export async function createApiKeyHttp(
   const answer = await engine.read(request);
   const created = readDocument(answer, createdApiKeySchema);
   if (hasRights(created, input)) return created;
-  throw unexpected(answer, 'the response has a key with other rights than the requested ones');
+  throw unexpected(answer, 'the key in the response does not have the requested rights');
 }
 
 const RESTRICTIONS = ['agent_id', 'actions', 'tools', 'environment'] as const;

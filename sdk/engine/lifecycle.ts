@@ -102,7 +102,7 @@ async function followRevocation(
         : readDocument(answer, revocationSchema);
     const { proof_id, artifact_kind } = document;
     if (proof_id !== artifact.proof_id || artifact_kind !== artifact.artifact_kind) {
-      throw unexpected(answer, 'the response is about another artifact');
+      throw unexpected(answer, 'the response is not about the requested artifact');
     }
     if ('status' in document) return document;
     await pause(answer.headers, deadline);
@@ -139,7 +139,7 @@ export async function createShareTokenHttp(
   const isOf = made.token_hash === hashHex(nobleSha256, made.share_token);
   const isInTime = made.expires_at === (input.expires_at ?? null);
   if (isOf && isInTime && sharedId(made) === sharedId(input)) return made;
-  throw unexpected(answer, 'the response is about another token, artifact or expiry');
+  throw unexpected(answer, 'the response does not match the requested share token');
 }
 
 type Shared = ArtifactInput | { artifact_kind: 'package'; package_id: string };
@@ -154,7 +154,7 @@ export function listShareTokensHttp(
   return itemsOf(options, '/v1/share-tokens', shareTokenListSchema, (page) => page.share_tokens);
 }
 
-/** `DELETE /v1/share-tokens/{token_hash}`: the token stops working at once. */
+/** `DELETE /v1/share-tokens/{token_hash}`: the token no longer resolves from the next snapshot on. */
 export async function revokeShareTokenHttp(
   options: EngineOptions,
   input: { token_hash: string },
@@ -178,7 +178,7 @@ export async function createPackageHttp(
   const answer = await openEngine(options).read(request);
   const made = readDocument(answer, packageSchema);
   if (made.proof_ids.join() === input.proof_ids.join()) return made;
-  throw unexpected(answer, 'the response is about another package');
+  throw unexpected(answer, 'the response is not about the requested package');
 }
 
 /** `GET /v1/packages`: the tenant's packages, the newest first. */
@@ -198,5 +198,5 @@ export async function readPackageHttp(
   const answer = await openEngine(options).read(request);
   const found = readDocument(answer, packageSchema);
   if (found.package_id === package_id) return found;
-  throw unexpected(answer, 'the response is about another package');
+  throw unexpected(answer, 'the response is not about the requested package');
 }

@@ -59,7 +59,7 @@ export async function testOverlayHttp(
   const answer = await post(options, overlay_id, 'test', document);
   const tested = readDocument(answer, overlayTestSchema);
   if (tested.overlay_id === overlay_id) return tested;
-  throw unexpected(answer, 'the response is about another overlay');
+  throw unexpected(answer, 'the response is not about the requested overlay');
 }
 
 /**
@@ -84,11 +84,11 @@ export async function deactivateOverlayHttp(
   return readOverlay(await post(options, overlay_id, 'deactivate'), overlay_id, false);
 }
 
-/** Without these checks, a caller could mistake an inactive overlay for an active one. */
+/** Reads the requested overlay in this state: a caller must not mistake an inactive overlay for an active one. */
 function readOverlay(answer: Answer, id: string, isActive?: boolean): Overlay {
   const overlay = readDocument(answer, overlaySchema);
   if (overlay.overlay_id === id && overlay.active === (isActive ?? overlay.active)) return overlay;
-  throw unexpected(answer, 'the response is about another overlay, or an overlay in another state');
+  throw unexpected(answer, 'the response is not about the overlay in the requested state');
 }
 
 function post(options: EngineOptions, id: string, action: string, document?: object) {

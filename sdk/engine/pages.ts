@@ -12,7 +12,7 @@ export interface PageInput {
 }
 
 interface Page {
-  /** The `cursor` of the next page; null on the last. */
+  /** The `cursor` of the next page; null on the last page. */
   next_cursor: string | null;
 }
 

@@ -87,7 +87,7 @@ export async function verifyProofHttp(
   );
 }
 
-/** A proof by id or as an export; `policy_digest` names another policy set to evaluate, too. */
+/** A proof by id or as an export; `policy_digest` names a second policy set to evaluate. */
 export type ReplayInput = ProofExport | { proof_id: string; policy_digest?: string };
 
 /**
@@ -107,7 +107,7 @@ export async function replayProofHttp(
   return requestEnvelope(engine, request, (answer) => {
     const replay = readProofDocument(answer, replaySchema, document.proof_id);
     if (replay.counterfactual?.policy_digest === policyDigest) return replay;
-    throw unexpected(answer, 'the response is about another policy set');
+    throw unexpected(answer, 'the response is not about the requested policy set');
   });
 }
 
@@ -138,7 +138,7 @@ export interface ProofFilter {
 /** One page of the list of proofs. */
 export interface ProofPage {
   proofs: ListedProof[];
-  /** The `cursor` of the next page; null on the last. */
+  /** The `cursor` of the next page; null on the last page. */
   next_cursor: string | null;
 }
 
@@ -194,12 +194,12 @@ const EXPORT_FORMATS: Formats<ExportFormats> = {
 };
 
 /**
- * `GET /v1/proofs/{proof_id}/export`: a proof to keep, by default as `json`. Throws `not_ready`
- * shortly after an admission, before verification and a signed checkpoint; both precede the public
- * verdict, so wait for the verdict. `canonicalJson` of a JSON response is the file, byte for byte.
+ * `GET /v1/proofs/{proof_id}/export`: a proof to keep, by default as `json`. Throws `not_ready` until the proof is
+ * verified and a signed checkpoint covers it. The public verdict appears only after that: wait for the verdict first.
+ * `canonicalJson` of a JSON response is the file, byte for byte.
  *
- * @param input `disclose`: the names of the values that the document shows, in place of the hash of the
- *   request: facts, `budget.<counter>`, `arguments_hash`, `result_hash`, `request_hash`
+ * @param input `disclose`: the names of the values that the document discloses instead of the hash of the request, its
+ *   default: facts, `budget.<counter>`, `arguments_hash`, `result_hash`, `request_hash`
  */
 export async function exportProofHttp<F extends ExportFormat = 'json'>(
   options: EngineOptions,
@@ -214,7 +214,7 @@ export async function exportProofHttp<F extends ExportFormat = 'json'>(
   return exported;
 }
 
-/** Rejects an export that discloses other values: the caller may pass the file on unread. */
+/** Rejects an export that discloses a value that was not requested: the caller may pass the file on unread. */
 function requireWithheld(
   response: ExportFormats[ExportFormat],
   disclosed: readonly string[],
@@ -302,7 +302,7 @@ export function readRunHttp(
   return readOfRun(options, input, '', (answer, { agent, run }) => {
     const state = readDocument(answer, runStateSchema);
     if (state.run === run && state.agent === agent) return state;
-    throw unexpected(answer, 'the response is about another run');
+    throw unexpected(answer, 'the response is not about the requested run');
   });
 }
 
@@ -321,11 +321,11 @@ export function exportRunHttp(
     const subject = 'fault' in close ? null : close.document.aep.subject;
     const isOwn = subject?.kind === 'close' && subject.run.id === run && subject.agent.id === agent;
     if (isOwn) return document;
-    throw unexpected(answer, 'the response is about another run');
+    throw unexpected(answer, 'the response is not about the requested run');
   });
 }
 
-/** Larger than the package of a run of 10,000 requests. */
+/** Limit of a response, larger than the package of a run of 10,000 requests. */
 const MAX_PACKAGE_BYTES = 128 * 1024 * 1024;
 
 const runInputSchema = z.strictObject({ run: runIdSchema, agent: textSchema });

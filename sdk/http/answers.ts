@@ -43,7 +43,7 @@ export function readProofDocument<T extends { proof_id: string }>(
 ): T {
   const document = readDocument(answer, schema);
   if (document.proof_id === requested) return document;
-  throw unexpected(answer, 'the response is about another proof');
+  throw unexpected(answer, 'the response is not about the requested proof');
 }
 
 export function unexpected(answer: Answer, message: string, cause?: unknown): SdkError {

@@ -66,7 +66,7 @@ async function exchange(
     method,
     headers,
     signal,
-    // A followed redirect would send the API key to its target.
+    // Follows no redirect, which would send the API key to its target.
     redirect: 'manual',
     credentials: 'omit',
     cache: 'no-store',

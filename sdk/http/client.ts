@@ -28,7 +28,7 @@ export interface HttpClient {
   send(request: HttpRequest, deadline?: Deadline): Promise<Answer>;
   /** Like `send`, but throws for every unexpected status. */
   read(request: HttpRequest, deadline?: Deadline): Promise<Answer>;
-  /** The time of the last response by the clock of the service, or without a `Date` by the own clock. */
+  /** The time of the last response by the clock of the service, or, without a `Date`, by the local clock. */
   answeredAt(): number;
 }
 

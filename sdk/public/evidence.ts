@@ -34,7 +34,7 @@ export interface Proved {
   log_index: number;
   /** Size of the tree of the signed checkpoint. */
   log_size: number;
-  /** Without witnesses, a log could show this reader another tree than it shows to others. */
+  /** The parties to trust. Without witnesses, a log could show this reader a tree that it shows to no other reader. */
   trusted: { log_origin: string; log_key_id: string; witnesses: string[] };
 }
 

@@ -31,16 +31,15 @@ import { crypto } from '../pins.js';
 import { type EvidenceTrust, type Proved, readTrust, recompute, rejecting } from './evidence.js';
 
 /**
- * The verdict of the server, unchanged. With pinned keys the client also recomputes it from evidence,
- * and rejects a difference.
+ * The verdict as served. With pins, the verdict that evidence proves: the client rejects a served verdict that differs.
  */
 export interface Lookup extends PublicAnswer<Facade | NotFound> {
   verification_status: VerificationStatus;
   /** True for PASS, VALID, VERIFIED and TRUST_ESTABLISHED only. */
   can_assert_validity: boolean;
   /**
-   * Set when the identifier does not resolve, but may resolve later: milliseconds after which to look it up
-   * again. Null for every other answer, and when evidence proves that the identifier is not too new.
+   * Milliseconds after which to look the identifier up again, if it does not resolve but may resolve later. Null for
+   * every other answer, and when evidence proves that the identifier is not too new.
    */
   retryAfterMs: number | null;
 }
@@ -67,11 +66,11 @@ export interface LookupQuery {
 
 /** A lookup by {@link lookupHttp}. */
 export interface LookupRequest extends LookupQuery {
-  /** Look the identifier up again while it may resolve later, until the timeout of the call. */
+  /** Whether to look the identifier up again while it may resolve later, until the timeout of the call. */
   wait?: boolean;
 }
 
-/** A server that sends `Retry-After: 0` must not be polled without pause. */
+/** Shortest pause between two lookups, even if the server sends `Retry-After: 0`. */
 const MIN_PAUSE_MS = 200;
 
 /**
@@ -291,7 +290,7 @@ export function requireAbout(
 ): void {
   const stated = [document.identifier, document.lookup.requested];
   if (document.artifact_kind !== kind || stated.some((one) => one !== identifier)) {
-    throw unexpected(answer, 'the response is about another artifact');
+    throw unexpected(answer, 'the response is not about the requested artifact');
   }
 }
 
@@ -318,7 +317,10 @@ async function readVerdict(
   return withVerdict(found, isFinal ? null : retryAfterMs(found.headers, Date.now()));
 }
 
-/** Without this check, a lying server could pass off the proved absence of an old proof as "too new". */
+/**
+ * Whether an id may resolve later. Without this check, a server could pass off the absence of an old proof as "too
+ * new".
+ */
 function mayResolveLater({ identifier, found, snapshot }: ProvedState): boolean {
   const covered = parseTime(snapshot.time) - 1000 * snapshot.max_merge_delay;
   const isNew = (timeOfId(identifier) ?? -Infinity) >= covered;
@@ -343,16 +345,16 @@ function withVerdict(
   };
 }
 
-/** Larger than any public document: a package of 100 proofs has several hundred kilobytes. */
+/** Limit of a response, larger than any public document: a package of 100 proofs has several hundred kilobytes. */
 const MAX_RESPONSE_BYTES = 4 * 1024 * 1024;
 
 /** The published snapshot behind a response. */
 export interface SnapshotFacts {
   /** Number of log leaves that the snapshot covers: NOT_FOUND holds as of this size. */
   tree_size: number;
-  /** Version of the snapshot, incremented with each publication. */
+  /** Index of the snapshot entry in the log, which increases with each snapshot. */
   generation: number;
-  /** Time of the snapshot's signature: RFC 3339 UTC with milliseconds. */
+  /** Time of the snapshot entry: RFC 3339 UTC with milliseconds. */
   issued_at: string;
 }
 

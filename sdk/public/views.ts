@@ -64,7 +64,7 @@ const PACKAGE: View<PublicTrustPackage> = {
     for (const part of [facade, history, chain]) requireAbout(answer, part, identifier, 'trust');
     const proofId = resolveIdentifier(identifier)?.proof_id;
     if (evidence !== null && evidence.log_entry.proof_id !== proofId) {
-      throw unexpected(answer, 'the evidence is about another proof');
+      throw unexpected(answer, 'the evidence is not about the requested proof');
     }
   },
 };

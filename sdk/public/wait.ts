@@ -27,7 +27,7 @@ export async function waitForVerdictHttp(
         (error: unknown) => {
           if (!(error instanceof SdkError)) throw error;
           if (isTransient(error) && !deadline.signal.aborted) return error;
-          // A timeout within a request carries no information, unlike the previous response.
+          // Reports the previous response, because a timeout within a request carries no information.
           throw error.code === 'timeout' && last !== null ? timeoutAfter(last) : error;
         },
       );

@@ -112,7 +112,7 @@ describe('svc mcp URL', () => {
     const env = { SVC_MCP_SERVER_TOKEN: 'secret' };
     const host = proxies.raw({ target: ['http://mcp.example/mcp'], env });
     expect(await host.close()).toBe(2);
-    expect(host.stderr()).toContain('over https only');
+    expect(host.stderr()).toContain('TARGET must be https or local');
   });
 });
 

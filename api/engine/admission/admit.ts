@@ -40,7 +40,7 @@ import type { RegistryCheckInput } from './registry-checks.js';
 
 interface Translated {
   value: JsonValue;
-  /** Maps a pointer into the request back to the sent body. */
+  /** Converts a pointer into `value` to the pointer into the sent body. */
   pointerOf: (pointer: string) => string;
   /** The policy set that the translation depends on. */
   policyDigest?: Buffer;
@@ -82,7 +82,7 @@ export function admissionOperation(
       });
       ctx.metrics?.admissions(type.lane, isRepeat ? 'replayed' : 'accepted', 1);
       addLogFields(res, { proof_id: proofId });
-      // The access log line of a disconnected client is already written, without the proof id.
+      // If the client has disconnected, its access log line is already written, without the proof id.
       if (res.closed) ctx.log.info({ request_id: requestIdOf(res), proof_id: proofId }, 'accepted');
       if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
       const admission = { tenantNo, id: proofId };

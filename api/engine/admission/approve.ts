@@ -69,7 +69,7 @@ export const approveOperation = tenantOperation(
     },
     responses: {
       202: json(
-        'Accepted and durable: `Location` has the second decision, or the reason why none was made.',
+        'Accepted and durable: `Location` returns the second decision, or the reason why none was made.',
         admissionStatusSchema,
         {
           Location: 'Path of the second decision.',
@@ -140,7 +140,7 @@ export const approveOperation = tenantOperation(
   },
 );
 
-/** The second decision admits the pending request under this key, so the restriction of the key applies. */
+/** The second decision uses the API key of the approval, so the restriction of that key applies. */
 async function requireKeyMayApprove(
   caller: Caller,
   inTenant: Call['inTenant'],

@@ -62,7 +62,7 @@ interface Derived {
   pointer: string;
 }
 
-/** The declared facts among the members and properties, such as `resource_id` and `subject_role`. */
+/** The declared facts among the members and properties of the request, such as `resource_id` and `subject_role`. */
 function derivedFacts(
   { subject, action, resource, context: { facts: _facts, ...context } = {} }: Evaluation,
   declared: Pick<DeclaredFacts, 'has'> | null,
@@ -168,7 +168,8 @@ export const evaluationOperation = admissionOperation(
     scopes: ['admit'],
     acceptsBearer: true,
     headers: {
-      'X-Svc-Idempotency-Key': 'Optional. The engine rejects another evaluation with the same key.',
+      'X-Svc-Idempotency-Key':
+        'Optional. The engine rejects every further evaluation with the same key.',
     },
     id: 'evaluateAccess',
     path: '/access/v1/evaluation',

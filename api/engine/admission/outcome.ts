@@ -115,7 +115,7 @@ function denial(outcome: Proved, known: Map<string, string>): Problem {
   const because =
     reasons.length === 0 ? 'No policy permits this action.' : `Denied by ${reasons.join(', ')}.`;
   const explained = Object.values(sentences).join(' ') || because;
-  // After a rejection by an approver, the reasons of the pending proof only state that an approval is required.
+  // If an approver rejected the action, the reasons, those of the pending proof, only state that it needs an approval.
   const detail = isRejected ? `An approver rejected this action. ${explained}` : explained;
   return new Problem('policy_denied', detail, {
     members: { receipt: receiptOf(outcome), reasons, sentences },
@@ -162,6 +162,6 @@ function rejection(code: string): Problem {
     const known = code as keyof typeof REJECTIONS;
     return new Problem(known, REJECTIONS[known]);
   }
-  // Internal errors are for the operator, who finds them in the registry and the log.
+  // Hides any other code, an internal error: the operator finds it in the registry and the log.
   return new Problem('admission_failed');
 }

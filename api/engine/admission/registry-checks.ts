@@ -90,7 +90,7 @@ async function factProblems(
   }
   const current = faulty(await readDeclaredFacts());
   if (current.length === 0) return new Map();
-  // A repeated request gets the first receipt, whatever set is active now.
+  // A repeated request gets the first receipt, whatever policy set is active now.
   const repeated = current.map(({ request }) => request);
   const admitted = await queryTenant(tenantNo, findAdmitted, repeated);
   const left = current.filter((_, i) => admitted[i] === null);
@@ -156,12 +156,12 @@ const PARENT_FAULTS = {
   ],
 } as const;
 
-/** A close reads all requests of its run. */
+/** Limits the check of a `close`, which reads all requests of its run. */
 const closing = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 1_000, timeoutMs: 10_000 });
 
 /**
- * The problems of requests in closed runs, and of closes of incomplete runs, by index. The insert,
- * not this check, detects that a `seq` is in use.
+ * The problems, by index, of requests in closed runs and of `close` requests of incomplete runs. The insert, not this
+ * check, detects that a `seq` is in use.
  */
 async function runProblems(
   queryTenant: QueryTenant,

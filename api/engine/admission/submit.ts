@@ -13,7 +13,7 @@ import { Problem } from '../http/problem.js';
 export type Submission = Omit<IntakeItem, 'proofId' | 'seed'> & {
   /** Request id, for the worker's log lines. */
   requestId: string;
-  /** Trace context, for the spans of the other programs; null when the request is not sampled. */
+  /** Trace context for the spans of worker, verifier and publisher; null when the request is not sampled. */
   traceparent: string | null;
 };
 
@@ -24,7 +24,9 @@ type Unseeded = Submission & { proofId: string };
 
 const SEED_BYTES = 32;
 
-/** How long a single admission waits for others to share its transaction: a client often sends several at once. */
+/**
+ * How long a single admission waits for more admissions to share its transaction: clients often send several at once.
+ */
 const ALONE_MS = 2;
 
 /** A group of this size is submitted without a wait for further admissions. */
@@ -96,7 +98,7 @@ export function createSubmit(ctx: EngineContext): Submit {
   });
   const single = new Limiter(SINGLE);
   const locked = new Limiter(LOCKED);
-  /** Number of admissions in `locked`, by tenant. */
+  /** Number of admissions that use the limiter `locked`, by tenant. */
   const waiting = new Map<number, number>();
 
   async function submitSingly(item: Unseeded, deadline: number): Promise<IntakeOutcome> {
@@ -155,15 +157,15 @@ export function createSubmit(ctx: EngineContext): Submit {
     });
     if (intake.outcome === 'accepted') {
       const admission = { tenantNo, id: intake.proofId };
-      // Counts until the decision or the timeout, also after the client disconnects: disconnecting must not raise
-      // the limit.
+      // Counts the admission until its decision or the timeout, even if the client disconnects: a client must not evade
+      // the limit by disconnecting.
       void ctx.admissionOutcomes.wait(admission, { timeoutMs: ctx.waitMs }).then(end);
     } else end();
     return intake;
   };
 }
 
-/** Best effort: workers poll the registry as well, so a lost job only causes a delay. */
+/** Sends a job to the workers, as a best effort: they poll the registry as well, so a lost job only causes a delay. */
 export async function wakeWorkers(
   { log }: Pick<EngineContext, 'log'>,
   sending: Promise<unknown>,
@@ -192,7 +194,7 @@ export async function keepTraces(
 }
 
 const COUNT_EVERY_MS = 500;
-/** Age at which the limiter ignores a count of the queue. */
+/** Age from which the limiter ignores a count of the queue. */
 const STALE_MS = 2_000;
 
 /**

@@ -5,7 +5,7 @@ import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
 
 interface WaitOptions {
   timeoutMs: number;
-  /** Query at once, because the admission is older than the request and may be decided already. */
+  /** Whether to query at once: the admission of a repeated request may be decided already. */
   checkImmediately?: boolean;
   signal?: AbortSignal;
 }
@@ -19,7 +19,7 @@ interface WaitingOptions<T> {
 
 interface Watched<T> {
   tenantNo: number;
-  /** Each ends the wait of one request; null gives up. */
+  /** Functions that end the wait of one request each, with the outcome, or with null for no outcome in time. */
   waits: Set<(outcome: T | null) => void>;
   pollAt: number;
   interval: number;
@@ -85,7 +85,7 @@ export class OutcomeWaiter<T = Outcome> {
 
   private watch({ tenantNo, id }: OwnId): Watched<T> {
     const known = this.watched.get(id);
-    // Every request that waits for an id gets the outcome, so two tenants must never wait for one id.
+    // Every request that waits for an id gets the outcome, so two tenants must never wait for the same id.
     if (known !== undefined && known.tenantNo !== tenantNo) {
       throw new Error(`two tenants wait for admission ${id}`);
     }

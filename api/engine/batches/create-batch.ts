@@ -88,7 +88,7 @@ const spec = specOf({
 
 export const createBatchOperation: Operation = { spec, handler: createBatch };
 
-/** Concurrent batches per tenant. A batch is in memory until it is durable. */
+/** Maximum number of concurrent batches per tenant. A batch is in memory until it is durable. */
 export const BATCHES_OF_ONE_TENANT = 2;
 /** Longest wait of a complete batch for a free commit slot, in milliseconds. */
 const COMMIT_TIMEOUT_MS = 2_000;
@@ -107,7 +107,7 @@ function createBatch(deps: EngineDeps): RequestHandler {
     timeoutMs: COMMIT_TIMEOUT_MS,
   });
   const admissions = ctx.maxQueuedAdmissions;
-  // Leaves half of the queue to single admissions, and half of `batches` to other tenants.
+  // Leaves half of the queue to single admissions, and half of the batches' part to other tenants.
   const batches = Math.floor(admissions / 2);
   const capacity = { admissions, batches, own: Math.floor(batches / 2) };
   const commit: Commit = (batch) =>

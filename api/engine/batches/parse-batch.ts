@@ -158,7 +158,7 @@ export function arraySplitter(itemLimit: number): Splitter {
   };
 }
 
-/** Skips blank lines. */
+/** Splits NDJSON at its line feeds, and skips blank lines. */
 export function lineSplitter(itemLimit: number): Splitter {
   const item = new ItemBytes(itemLimit);
   return {
@@ -198,7 +198,7 @@ export interface ParsedBatch {
   problems: Map<number, Problem>;
   /** Deduplication key: hash of the items in order, independent of formatting. */
   itemsHash: Buffer;
-  /** A fault of the whole body; the caller throws it after its other checks. */
+  /** A fault of the whole body; the caller throws it after the checks of the headers. */
   fault: Problem | null;
 }
 
@@ -208,7 +208,7 @@ export interface BatchLimits {
   items: number;
 }
 
-/** Throws the problems of the whole body only; the problems of items are in the result. */
+/** Throws a problem that prevents reading the whole body. Problems of items, and `fault`, are in the result. */
 export async function parseBatch(
   req: IncomingMessage,
   limits: BatchLimits,
@@ -268,7 +268,7 @@ export async function parseBatch(
 
 const INVALID = 0;
 
-/** Domain separation in the items hash, by request type; invalid items have their own tag. */
+/** Separates the request types in the hash of the items; invalid items have a tag of their own. */
 const tag = (kind: number): Buffer => Buffer.of(kind);
 
 const sha256 = (bytes: Buffer): Buffer => createHash('sha256').update(bytes).digest();

@@ -95,10 +95,10 @@ export function batchDocument(batch: Batch): BatchDocument {
 const DEFAULT_PAGE = 100;
 /** Number of items that are read at a time, which bounds memory for any `limit`. */
 const AT_A_TIME = 250;
-/** Size at which a page, or a chunk of a stream, ends: the sentences of an overlay can make a denial 128 KiB long. */
+/** A page, or a chunk of a stream, ends at this size: 250 denials can have 32 MB, if an overlay has long sentences. */
 const PART_BYTES = 2 * 1024 * 1024;
 
-/** Reading all results of a batch takes a core for half a second, so a tenant reads one page at a time. */
+/** Lets a tenant read one page at a time: reading all results of a batch keeps a core busy for half a second. */
 const parts = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 10_000, timeoutMs: 60_000 });
 
 const querySchema = z.strictObject({
@@ -233,7 +233,7 @@ async function resultOf(
   return { ...failed(state, result), ...own };
 }
 
-/** Canonical JSON: members in order, around items that are canonical already. */
+/** The page as canonical JSON: its members are in order, and its items are canonical already. */
 function pageBytes({ batchId }: Batch, found: Uint8Array[], next: string | null): Uint8Array {
   const head = `{"batch_id":"${batchId}","next_cursor":${JSON.stringify(next)},"results":`;
   const tail = `,"schema_version":"${SCHEMA.batchResults}"}`;

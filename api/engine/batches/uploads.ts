@@ -1,14 +1,14 @@
 import { Problem } from '../http/problem.js';
 
 export interface BatchUploadsOptions {
-  /** Concurrent uploads per tenant; each counts until its batch is durable or rejected. */
+  /** Maximum number of concurrent uploads per tenant; an upload counts until its batch is durable or rejected. */
   perTenant: number;
   /** Bytes of all bodies in memory, not counting the first MiB of each. */
   budget: number;
 }
 
 export interface BatchUpload {
-  /** Aborts when the upload is too slow and another upload needs its memory. */
+  /** Aborted when the upload is too slow and a different upload needs its memory. */
   readonly evicted: AbortSignal;
   /** Waits while the memory budget is used up. @throws Problem too_many_batches, upload_too_slow */
   received(bytes: number): Promise<void>;
@@ -24,7 +24,7 @@ interface Upload {
   progress: number;
   /** When the upload last completed a MiB. */
   progressAt: number;
-  /** False while the upload waits for memory, and once the body is complete. */
+  /** Whether data may arrive: false while the upload waits for memory, and once the body is complete. */
   isArriving: boolean;
   eviction: AbortController;
 }

@@ -50,7 +50,7 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
     addLogFields(res, { key_id: keyId, tenant_id: found.tenantId });
     const { keyNo, tenantNo, tenantId, environment, allowlisted, environmentOpen } = found;
     const { scopes, restriction } = found;
-    // The limit applies here rather than in the operations, so that rejected requests count as well.
+    // The limit applies here rather than in the operations, so that requests that operations reject count as well.
     requireWithinRate(res, found.rateLimit ?? ctx.rateLimit, await countRequest(tenantNo));
     const tenant = { tenantNo, tenantId, environment, allowlisted, environmentOpen };
     return { keyNo, ...tenant, scopes, restriction };
@@ -120,7 +120,7 @@ export function createRequestCounter({
   const gathering = new Map<number, ((position: WindowPosition) => void)[]>();
 
   async function countAll(tenantNo: number): Promise<void> {
-    // Requests whose keys were looked up together share one round trip.
+    // Waits, so that requests whose keys were looked up together share one round trip.
     await nextTick();
     for (;;) {
       const group = gathering.get(tenantNo) ?? [];

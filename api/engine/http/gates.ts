@@ -116,8 +116,8 @@ function requireApiVersion(req: Request): void {
 }
 
 /**
- * An operation with the checks of every operation except admissions, in the order 401, 429, 403, 400,
- * 406. Admissions have more checks, in another order.
+ * An operation that needs an API key and is not an admission. Its checks run in the order 401, 429, 403, 400, 406;
+ * admissions have more checks, in a different order.
  */
 export function tenantOperation(partial: SpecOf, handle: (call: Call) => Promise<void>): Operation {
   const spec = specOf(partial);
@@ -139,7 +139,7 @@ export function tenantOperation(partial: SpecOf, handle: (call: Call) => Promise
 
 const slowReads = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 1_000, timeoutMs: 10_000 });
 
-/** Few requests may wait, because each has a body of up to 256 KiB in memory. */
+/** Limits requests with long bodies. Few may wait, because each has a body of up to 256 KiB in memory. */
 const longBodies = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 32, timeoutMs: 10_000 });
 
 /** Limits reads of up to 10,000 proofs: a tenant runs one at a time. @throws BusyError */
@@ -191,7 +191,7 @@ export function requireKeyAllows(
   if (!isExecute && agentId !== undefined && body.agent.id !== agentId) {
     throw restricted(place ?? '/agent/id', 'the agent', agentId);
   }
-  // An outcome and a close have no action and no tool.
+  // An `outcome` and a `close` have no action and no tool.
   if (!('action' in body)) return;
   if (actions?.some((pattern) => matchesPattern(pattern, body.action)) === false) {
     throw restricted(place ?? '/action', 'the actions', ...actions);
@@ -202,7 +202,7 @@ export function requireKeyAllows(
   }
 }
 
-/** Limit in characters: a batch may store this message for each of 10,000 items. */
+/** Limit of a list in a message, in characters: a batch may store the message for each of 10,000 items. */
 const LONGEST_LIST = 200;
 
 function restricted(pointer: string, what: string, ...allowed: string[]): Problem {

@@ -47,7 +47,7 @@ export const readyzOperation: Operation = {
 };
 
 /**
- * Without the database the engine can serve nothing. Without the queue it still accepts admissions
+ * Reports readiness. Without the database the engine can serve nothing. Without the queue it still accepts admissions
  * and reads proofs, so it reports `degraded` but ready: all engines share the queue.
  */
 export function engineReadiness({

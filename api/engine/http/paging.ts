@@ -26,7 +26,7 @@ const pageQuerySchema = z.strictObject({
 
 export interface CursorList {
   list: string;
-  /** Not the number of the tenant, which the cursor would reveal: it counts the tenants created before. */
+  /** Not the tenant's number: a cursor would reveal it, and thus how many tenants were created before. */
   tenantId: string;
   /** Query parameters except `limit`, which may change between pages. */
   filters: Record<string, string | undefined>;
@@ -89,7 +89,7 @@ interface PagedList<T> {
   read: TenantList<T>;
 }
 
-/** Size at which a page ends: 200 overlays or restricted keys have 13 MB, which would block the event loop. */
+/** Size at which a page ends: 200 overlays or restricted keys take 13 MB, which would block the event loop. */
 const PAGE_BYTES = 1024 * 1024;
 const ROWS_AT_A_TIME = 50;
 const lists = pacedLimiter({ total: 4, perOwner: 1, maxWaiting: 1_000, timeoutMs: 10_000 });
@@ -118,7 +118,7 @@ export function listOperation<T>(
         const documents: object[] = [];
         for (let bytes = 0; isMore && documents.length < Number(limit) && bytes < PAGE_BYTES;) {
           const size = Math.min(Number(limit) - documents.length, ROWS_AT_A_TIME);
-          // Reads one item more, to know whether another follows.
+          // Reads one item more than needed, to know whether a next page exists.
           const found = await inTenant(read, size + 1, place);
           isMore = false;
           for (const [at, member] of found.slice(0, size).entries()) {
@@ -174,7 +174,7 @@ export function parseQuery<T>(schema: z.ZodType<T>, req: Request): T {
     : invalid(name, `is invalid: ${issue?.message ?? 'unexpected value'}`);
 }
 
-/** Truncated: the client chose the name, and it must not fill the response. */
+/** Quotes and truncates a name: the client chose it, and it must not fill the response. */
 function quoted(name: PropertyKey | undefined): string {
   return `"${String(name ?? '').slice(0, 64)}"`;
 }

@@ -21,7 +21,7 @@ export function parseBody<T>(schema: z.ZodType<T>, bytes: Uint8Array, version?: 
   return parseDocument(schema, value, version);
 }
 
-/** Limit of members of an object and of items of an array; admissions and batches have other limits. */
+/** Limit of members of an object and of items of an array; admissions and batches have their own limits. */
 const MOST_MEMBERS = 1_000;
 /** Limit of the members and items of all objects and arrays of a body. */
 const MOST_IN_BODY = 10_000;
@@ -73,7 +73,7 @@ function violation(found: BodyFault[]): Problem {
   return new Problem(code, detail, { errors });
 }
 
-/** Fits the longest valid body with every character escaped: only white space makes a valid body longer. */
+/** Limit in bytes: the longest valid body with every character escaped, but without extra white space, fits. */
 export const BODY_LIMIT = 64 * 1024;
 
 export function readBody(req: IncomingMessage, limit = BODY_LIMIT): Promise<Buffer> {

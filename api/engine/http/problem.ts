@@ -167,7 +167,7 @@ const DETAILS = {
     'No signed checkpoint covers this proof yet. Retry after the publisher has signed one.',
   policy_unknown: 'No policy set with that digest is stored. Check policy_digest.',
   idempotency_conflict:
-    'This X-Svc-Idempotency-Key was sent with another body or another evaluation before. Send a new key.',
+    'This X-Svc-Idempotency-Key was sent before, with a different body or in an AuthZEN evaluation. Send a new key.',
   expiry_over: 'expires_at is not in the future. Send a later expires_at.',
   package_member_unfit:
     'A package takes only proofs of this tenant’s own admitted actions. Remove the proofs listed in errors.',
@@ -254,7 +254,7 @@ export const PROBLEM_MEMBERS: Partial<Record<ProblemCode, z.ZodObject>> = {
   policy_denied: z.looseObject({
     /** A denial is signed and logged like an admission, so it has a receipt. */
     receipt: z.union([executeReceiptSchema, agentReceiptSchema]),
-    /** Ids of the policies that decided, sorted. */
+    /** Sorted: ids of the policies that decided, `fact.<name>` and `budget.<counter>`. */
     reasons: z.array(z.string()),
     sentences: z.record(z.string(), z.string()),
   }),

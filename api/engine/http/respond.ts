@@ -72,7 +72,7 @@ export function arrayParts(items: readonly Uint8Array[]): Uint8Array[] {
 
 const NEWLINE = utf8('\n');
 
-/** Streams `parts` as lines with backpressure. Stops pulling when the client disconnects. */
+/** Streams each part as a line, with backpressure. Stops pulling when the client disconnects. */
 export async function sendLines(
   res: ServerResponse,
   parts: AsyncIterable<readonly Uint8Array[]>,
@@ -87,7 +87,7 @@ export async function sendLines(
   res.end();
 }
 
-/** Aborts when the client disconnects before the response is complete. */
+/** A signal that aborts when the client disconnects before the response is complete. */
 export function clientGone(res: ServerResponse): AbortSignal {
   const gone = new AbortController();
   if (res.closed && !res.writableFinished) gone.abort();

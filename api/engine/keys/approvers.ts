@@ -29,7 +29,7 @@ export const registerApproverOperation = documentOperation(
     summary: 'Register an approver',
     description:
       'Registers the key of an approver, whose approvals count from the next log entry on. The registration is ' +
-      'signed with that key and stays private. A key entry of the log has the hash of the registration, which ' +
+      'signed with that key and stays private. A key entry of the log contains the hash of the registration, which ' +
       'auditors can pin. ' +
       'Registering again changes nothing.',
     scopes: ['approvers'],
@@ -54,7 +54,7 @@ export const registerApproverOperation = documentOperation(
         },
       },
     },
-    responses: { 201: json('Registered, or registered before.', approverSchema) },
+    responses: { 201: json('The approver, registered now or before.', approverSchema) },
     problems: [
       'tenant_body_mismatch',
       'registration_rejected',
@@ -125,7 +125,7 @@ export const retireApproverOperation = tenantOperation(
     summary: 'Retire an approver',
     description:
       'Retires a registration permanently, with a key entry of the log. Approvals under the registration ' +
-      'have no effect, except that earlier second decisions stay valid. Retiring again changes nothing.',
+      'have no effect, except that second decisions made before stay valid. Retiring again changes nothing.',
     scopes: ['approvers'],
     responses: { 200: json('The retired approver.', approverSchema) },
     problems: ['approver_not_found'],

@@ -85,7 +85,7 @@ export function engineOpenApi(specs: readonly OperationSpec[]): OpenApiDocument 
       },
       'RateLimit-Policy': { description: 'The tenant’s quota.', schema: { type: 'string' } },
     },
-    // Before authentication the quota of the caller is unknown.
+    // Omits the quota headers of a 401: before authentication the quota of the caller is unknown.
     commonHeadersOf: ({ scopes }, status) => [
       'X-Request-Id',
       ...(scopes.length > 0 && status !== 401 ? RATE_HEADERS : []),
@@ -145,7 +145,7 @@ const GUIDE: readonly GuideSection[] = [
     text: [
       'Every error is `application/problem+json` (RFC 9457). Switch on `code`; `status` and `code` are stable, `title` and `detail` are for people. `request_id` is the value of the `X-Request-Id` header: include it in support requests. For an invalid body, `errors` lists the faults, each with an RFC 6901 `pointer` into the body.',
       'A policy denial is an error as well, 403 `policy_denied`, so that a client that checks only the status stops. The denial is signed and logged like an admission, and the error carries its `receipt`.',
-      'Admissions are checked in this order: key (401), rate (429), environment lock (423), tenant header, scope, environment of the key and allowlist (403), media type and size (415, 413), `Accept` (406), version, headers and body (400), tenant in the body and restriction of the key (403), facts (400), parent proof and idempotency key (422).',
+      'Admissions are checked in this order: key (401), rate (429), environment lock (423), tenant header, scope, environment of the key and allowlist (403), full queue (503), media type and size (415, 413), `Accept` (406), version, headers and body (400), tenant in the body and restriction of the key (403), facts (400), parent proof and idempotency key (422).',
       'Some errors belong to no operation: 404 `route_not_found` for an unknown path and 405 `method_not_allowed` with `Allow` for an unsupported method. Unreadable requests get 400 `malformed_request`, 408 `request_timeout` or 431 `headers_too_large`, and the connection closes.',
       'Every path with GET also supports HEAD, and every path supports OPTIONS with `Allow`.',
     ],
@@ -154,7 +154,7 @@ const GUIDE: readonly GuideSection[] = [
     id: 'idempotency',
     title: 'Idempotency',
     text: [
-      'The deduplication key of an admission is its tenant, its request type and the SHA-256 of its canonical body (RFC 8785). Sending the same body again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`. After a timeout or a 503, send the same body again. While the environment is locked or the tenant is not allowlisted, a repeated body gets that error too; `GET /v1/admissions/{proof_id}` still returns its receipt.',
+      'The deduplication key of an admission is its tenant, its request type and the SHA-256 of its canonical body (RFC 8785). Sending the same body again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`. After a timeout or a 503, send the same body again. While the environment is locked or the tenant is not allowlisted, a repeated body gets 423 or 403 too; `GET /v1/admissions/{proof_id}` still returns its receipt.',
       'Send `X-Svc-Idempotency-Key` to enforce your own key as well: the same key with another body gets 422 `idempotency_conflict`. The engine does not enforce the member `idempotency_key` of the body. It stores this member, and returns the value in the response header `X-Svc-Idempotency-Key`. To enforce the value, send it in the request header too.',
       'A slow admission gets 202 with `Location` and completes exactly once. Poll `Location` until the status is no longer 202.',
     ],
@@ -342,7 +342,7 @@ function workedExample(): WorkedExample {
       policy_digest: aep.policy.digest,
       input_hash: aep.policy.input_hash,
       log_vkey: exampleExport.log_vkey,
-      // Cursors are opaque, so the example has none.
+      // Null: cursors are opaque, so an example would explain nothing.
       next_cursor: null,
     },
     texts: { 'text/plain': tlogProof },

@@ -196,7 +196,7 @@ function approvalFields(approval: ProofExport['approval']): Field[] {
   ];
 }
 
-/** Reasons are numbered, because a long reason wraps. */
+/** Numbers the reasons: a long reason wraps and could read as two. */
 function reasonFields(reasons: readonly string[], denied: boolean): Field[] {
   const { length } = reasons;
   if (length === 0) {
@@ -207,7 +207,7 @@ function reasonFields(reasons: readonly string[], denied: boolean): Field[] {
   );
 }
 
-/** The proof's artifacts: only the proof itself, unless the proof is the admission of an action. */
+/** When each artifact expires: only the proof itself, unless the proof is the admission of an action. */
 function endFields({ aep }: ProofExport): Field[] {
   const ends: Partial<Record<ArtifactKind, string | null>> = aep.valid_until;
   return ARTIFACT_KINDS.filter((kind) => kind in ends).map((kind) =>
@@ -280,7 +280,9 @@ function keyFields({ aep, envelope, key, log_vkey }: ProofExport): Field[] {
 
 interface Headline {
   text: string;
-  /** If false, the verdict is printed white on black, so that not even a photocopy looks valid. */
+  /**
+   * Whether the PDF asserts anything. If not, the headline is white on black, so that not even a photocopy looks valid.
+   */
   asserts: boolean;
   /** The statements of the PDF, or the reason why it asserts nothing. */
   asserted: string[];
@@ -314,7 +316,7 @@ function headlineOf(exported: ProofExport): Headline {
   const asserted = [decided(exported)];
   if (ended.length > 0)
     asserted.push(`Artifacts of this proof that are no longer valid: ${ended.join(', ')}.`);
-  // Names only the first ended artifact of the chain: the later artifacts ended with it.
+  // Names only the first ended artifact of the chain: the artifacts that depend on it ended with it.
   text.push(`proof ${of}${status}`, ...ended.slice(0, 1));
   return { text: text.join(' · '), asserts, asserted, notAsserted };
 }

@@ -34,7 +34,7 @@ export interface TextStyle {
 export type Line =
   { kind: 'words'; style: TextStyle; text: string } | { kind: 'exact'; pieces: Piece[] };
 
-/** Content is either in the document structure (`block`) or skipped by screen readers (`aside`). */
+/** Writes pages. Content is either in the document structure (`block`) or skipped by screen readers (`aside`). */
 export class PageWriter {
   y: number = PAGE.top;
   /** Whether an escape was written: the legend must then explain escapes. */
@@ -154,7 +154,7 @@ export class PageWriter {
 /** Reports which characters the font of document text has: PDFKit renders any other character as an empty box or nothing. */
 export function coverageOf(doc: Doc): Covers {
   interface WithFont {
-    // PDFKit does not publish the font that it parsed.
+    // A private member, because PDFKit offers no other access to the font that it parsed.
     _font: { font: { hasGlyphForCodePoint(codePoint: number): boolean } };
   }
   const { font } = (doc.font('mono') as unknown as WithFont)._font;

@@ -69,7 +69,7 @@ export function createPdfRenderer(options: PdfRendererOptions) {
 
   return {
     async render(request: PdfRequest, tenantNo: number): Promise<Uint8Array> {
-      // Piscina's own limit does not count abortable tasks.
+      // Counts the requests here, because Piscina's own limit does not count abortable tasks.
       if (closed || accepted.size >= slots) throw new Problem('renderer_busy');
       if (acceptedOf(tenantNo) >= share)
         throw new Problem('renderer_busy', { isTenantLimit: true });

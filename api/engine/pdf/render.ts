@@ -35,7 +35,7 @@ export const FONTS: Readonly<Record<FontName, Buffer>> = {
   monoBold: font('DejaVuSansMono-Bold'),
 };
 
-/** Called by Piscina in a worker thread. Deterministic: reads only the bytes, and no clock. */
+/** Called by Piscina in a worker thread. Deterministic: the bytes depend on the request, not on a clock. */
 export default async function renderPdf({ json, pageUrl }: PdfRequest): Promise<Uint8Array> {
   const document = proofExportSchema.parse(parseStrict(json));
   const time = new Date(parseTime(document.verdict.verified_at ?? document.aep.accepted_at));
@@ -92,7 +92,7 @@ const QUIET_ZONE = 4;
 const GAP = 18;
 const PAD = 11;
 
-/** Draws all pages. The legend follows the first section that has an escape. */
+/** Draws all pages. The legend that explains escapes follows the first section that contains one. */
 function drawPdf(sheet: PageWriter, model: PdfModel): void {
   let hasLegend = false;
   const legend = (): void => {
@@ -234,9 +234,7 @@ function drawField(sheet: PageWriter, field: Field, x: number, width: number): v
   sheet.y += AFTER_FIELD;
 }
 
-/**
- * The lines of the values. If the label is wider than its column, null before the values reserves a line for the label.
- */
+/** The lines of the values. If the label is wider than its column, a null before them reserves a line for the label. */
 function fieldLines(sheet: PageWriter, { label, values }: Field, width: number): (Line | null)[] {
   const lines = values.flatMap((value) =>
     'words' in value

@@ -88,7 +88,7 @@ export const storeOverlayOperation = documentOperation(
         deletions: { schema_version: SCHEMA.overlayRequest, rules: { 'no-deletions': RULE } },
       },
     },
-    responses: { 201: json('Stored, or stored before.', overlaySchema) },
+    responses: { 201: json('The overlay, stored now or before.', overlaySchema) },
     problems: ['invalid_overlay', 'too_many_overlays', 'policy_missing'],
   },
   async (call, { rules }) => {

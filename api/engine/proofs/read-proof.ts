@@ -98,7 +98,7 @@ const querySchema = z
       .exactOptional(),
     action: actionSchema
       .describe(
-        'Proofs with exactly this action. Outcomes and closes have no action and never match.',
+        'Proofs with exactly this action. A proof of an outcome or of a `close` has no action and never matches.',
       )
       .exactOptional(),
     status: z

@@ -74,7 +74,7 @@ export interface ProofDocuments {
   payload: { aep: Aep; record: ProofRecord; receipt: Receipt; disclosures: Disclosure[] } | null;
 }
 
-/** Checks the hashes in the log, so that altered rows are never served as signed. */
+/** Checks the rows against the hashes in the log, so that altered rows are never served as signed. */
 export function documentsOf(stored: StoredProof): ProofDocuments {
   if (!isLogged(stored)) throw altered(stored, 'the log entry');
   return { entry: entryOf(stored), payload: payloadOf(stored) };
@@ -95,13 +95,13 @@ function entryOf(stored: StoredProof): ProofEntry {
   };
 }
 
-/** The bytes of the entry, from unchecked fields: the bytes from a damaged row differ from the leaf. */
+/** The bytes of the entry, built from unchecked fields: if the row is damaged, they differ from the leaf. */
 export const entryBytesOf = (stored: StoredProof): Uint8Array =>
   attempt(() => utf8(proofEntryText(entryOf(stored)))) ?? new Uint8Array();
 
 /**
- * Whether the log has this row's leaf at this index: at another index the row would get another
- * proof's verdict.
+ * Whether the log has this row's leaf at this index: with a wrong index the row would get the verdict of a different
+ * proof.
  */
 export function isLogged(stored: StoredProof): boolean {
   const { hasIntakeTime, leafHash: inTree } = stored;
@@ -137,7 +137,8 @@ function payloadOf(stored: StoredProof): ProofDocuments['payload'] {
   return {
     aep: document,
     record,
-    // Computed on access, because the package of a run reads thousands of proofs without receipts and disclosures.
+    // Computed on access, because the package of a run needs neither receipts nor disclosures of its thousands of
+    // proofs.
     get receipt() {
       return buildReceipt(nativeSha256, facts);
     },
@@ -210,9 +211,9 @@ type StatusHistory = Pick<
 >;
 
 /**
- * Current statement about a proof, from the latest verdict, all logged revocations and the key
- * compromise that voids it. Asserts nothing when a stored revocation is damaged, the payload is
- * erased or the proof is voided, even before the verification system records it.
+ * Current statement about a proof, from the latest verdict, all logged revocations and the key compromise that voids
+ * it. Asserts nothing when a stored revocation is damaged, the payload is erased or the proof is voided, even before
+ * the verification system records this.
  */
 export function statementOf(decided: Decided, history: StatusHistory): VerdictStatement {
   const { isDamaged = false, isErased = false, voidedAt = null, revocations, verdicts } = history;
@@ -221,7 +222,7 @@ export function statementOf(decided: Decided, history: StatusHistory): VerdictSt
   const verdict = last === undefined || override === null ? last : { ...last, outcome: override };
   return statement(decided, verdict, {
     revocations: firstOfEachKind(revocations),
-    // With a damaged revocation not even REVOKED is certain.
+    // Ignores a compromise if a revocation is damaged: then not even REVOKED is certain.
     voidedAt: isDamaged ? null : voidedAt,
   });
 }

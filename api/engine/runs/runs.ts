@@ -88,7 +88,7 @@ export const runPackageOperation = tenantOperation(
     tag: 'Proofs',
     summary: 'Export a closed run',
     description:
-      'Proves offline which requests the run consists of, and that it has no others. It discloses ' +
+      'Proves offline which requests the run consists of, and that it has no others. The package discloses ' +
       'no facts and no hashes of requests. Calls that never reached the service cannot be seen.',
     scopes: ['export'],
     query: querySchema,

@@ -72,7 +72,7 @@ export const replayOperation = documentOperation(
 );
 
 async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<JsonValue> {
-  // The proof is read later than the request: if an erasure deleted the request, the proof shows the erasure.
+  // Reads the proof after the request: if an erasure deleted the request before, the proof shows the erasure.
   const intake = await readPinnedIntake(sql, caller.tenantNo, body.proof_id);
   const stored = await findWithPayload(sql, caller.tenantNo, body.proof_id);
   if (stored.isErased) throw new Problem('payload_erased');

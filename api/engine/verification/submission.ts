@@ -260,7 +260,7 @@ export function causeOf(
   const submittedAsLogged = ![...result].some(
     ([name, found]) => name.startsWith('submitted_') && found === 'fail',
   );
-  // A signature over another AEP than the logged one proves nothing about the logged one.
+  // A signature over an AEP other than the logged AEP proves nothing about the logged AEP.
   const badSignature = failed('signature') && !failed('aep_hash');
   if (badSignature && (otherSignature || submittedAsLogged)) return 'bad_signature';
   if (!submittedAsLogged) return 'altered';
@@ -287,6 +287,6 @@ export function verdictStatus(
   statement: VerdictStatement | null,
 ): Verdict['status'] {
   if (cause !== null) return PUBLIC_STATUS[cause] ?? 'INVALID';
-  // Never more positive than the registry's current statement.
+  // The status of a submission is never more positive than the registry's current statement.
   return statement?.verification_status ?? 'INVALID';
 }

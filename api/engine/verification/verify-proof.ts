@@ -233,7 +233,7 @@ function proofChecks(
   if (aep === null || signature === null) return [withoutPayload(stored)];
   const checks = verifyProof(nativeCrypto, {
     proof_id: stored.proofId,
-    // Empty bytes, with a wrong hash, replace a request or seed that was lost, not erased.
+    // For a request or seed that was lost rather than erased, empty bytes fail the check of its hash.
     request: stored.request ?? (stored.isErased ? null : new Uint8Array()),
     seed: stored.seed ?? (stored.isErased ? null : new Uint8Array()),
     aep,
@@ -282,7 +282,7 @@ function loggedAep(bytes: Uint8Array | null, { aepHash }: StoredProof): Aep | nu
   return attempt(() => aepSchema.parse(parseStrict(bytes))) ?? null;
 }
 
-/** Compares the columns with the logged AEP. An unaltered row without an AEP gets no check. */
+/** Compares the columns with the logged AEP. No check if the row has no AEP and its other columns match the log. */
 function rowChecks(stored: StoredProof, logged: Aep | null, rebuilt: Aep | null): VerifyCheck[] {
   const isAltered = !isLogged(stored) || (stored.aep !== null && rebuilt === null);
   if (logged === null && !isAltered) return [];

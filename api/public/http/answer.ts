@@ -20,12 +20,14 @@ export const CACHE_VERDICT = 'public, max-age=1';
 const CACHE_FIXED = 'public, max-age=60';
 export const CACHE_IMMUTABLE = 'public, max-age=31536000, immutable';
 export const CACHE_NEVER = 'no-store';
-/** For responses to a request that may contain a share token. */
+/** `Cache-Control` of responses to a request that may contain a share token. */
 const CACHE_PRIVATE = 'private, no-store';
 
 export const JSON_TYPE = 'application/json; charset=utf-8';
 
-/** CORS for every origin: no response depends on the client, so none varies with `Origin`. */
+/**
+ * Headers of every response. CORS for every origin: no response depends on the client, so none varies with `Origin`.
+ */
 const SECURITY_HEADERS = {
   'Access-Control-Allow-Origin': '*',
   'Access-Control-Expose-Headers':
@@ -164,7 +166,7 @@ export function mayHoldToken(text: string): boolean {
   for (let round = 1; ; round++) {
     if (/share_/i.test(spelling)) return true;
     if (round === MAX_ROUNDS || !spelling.includes('%')) return false;
-    // Tokens are ASCII, so decoding single bytes is enough; invalid encodings stay.
+    // Decodes single bytes, which is enough because tokens are ASCII; leaves invalid encodings unchanged.
     spelling = spelling
       .replace(/%(?:25)+/g, '%')
       .replace(/%([0-9a-f]{2})/gi, (_all, hex: string) => String.fromCharCode(parseInt(hex, 16)));

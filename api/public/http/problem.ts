@@ -51,7 +51,7 @@ export async function readBody(req: IncomingMessage): Promise<Buffer> {
   }
 }
 
-/** A read error is never NOT_FOUND: the record may exist. */
+/** The problem of a read error, which is never NOT_FOUND: the record may exist. */
 export function unreadable(cause: unknown): Problem {
   return new Problem('snapshot_unreadable', 'The snapshot cannot be read right now.', {
     cause,

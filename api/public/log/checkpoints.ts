@@ -9,7 +9,7 @@ import type { Clock } from '#runtime/clock';
 import type { Snapshot } from '../snapshot/snapshot.js';
 import type { SnapshotSource } from '../snapshot/source.js';
 
-/** How long a cosigned checkpoint may be behind the snapshot: the origin could withhold newer checkpoints. */
+/** How long a cosigned checkpoint smaller than the snapshot is served: the origin could withhold newer checkpoints. */
 const MAX_BEHIND_MS = 5 * 60_000;
 
 /** Requests within this time share one read, so that their number does not load the origin. */
@@ -34,8 +34,8 @@ interface SnapshotProof {
 }
 
 /**
- * Chooses the checkpoint to serve: the newest cosigned checkpoint that the snapshot covers, else the
- * snapshot's own, which no witness has cosigned yet.
+ * Chooses the checkpoint to serve: the newest cosigned checkpoint that the snapshot covers, else the snapshot's own,
+ * without cosignatures.
  */
 export class Checkpoints {
   private read: { at: number; file: Promise<CosignedCheckpoint | null> } | null = null;
@@ -63,7 +63,8 @@ export class Checkpoints {
     const file = await this.read.file;
     const before = this.cosigned?.checkpoint.size ?? -1;
     if (file !== null && file.checkpoint.size <= size && file.checkpoint.size >= before) {
-      // A checkpoint behind the snapshot was current when witnesses cosigned it, perhaps before this server started.
+      // A checkpoint smaller than the snapshot's was last current when witnesses cosigned it, perhaps before this
+      // server started.
       const isNew = file.checkpoint.size > before;
       const lastCurrentAt = isNew ? Math.min(now, file.cosignedAt) : this.cosigned!.currentAt;
       this.cosigned = { ...file, currentAt: file.checkpoint.size === size ? now : lastCurrentAt };

@@ -130,7 +130,7 @@ export const getInclusionProof = ofSnapshot(async (ctx, snapshot, leafIndex) => 
   };
 });
 
-/** @param covered another leaf that the checkpoint must cover */
+/** @param covered a second leaf that the checkpoint must cover */
 export async function tlogProofAt(
   ctx: PublicContext,
   snapshot: Snapshot,
@@ -174,7 +174,7 @@ function noSuchFile(): Problem {
   );
 }
 
-/** GET /api/public/keys. Verifiers must pin log keys from another channel. */
+/** GET /api/public/keys. Verifiers must obtain the log keys that they pin from another source. */
 export const getKeys = ofSnapshot(async (ctx, snapshot) => ({
   type: JSON_TYPE,
   body: utf8(JSON.stringify(await keysOf(ctx, snapshot))),

@@ -25,7 +25,7 @@ export const LOG_OPERATIONS: readonly Operation[] = [
     summary: 'List the public keys',
     description:
       'AEP keys as JWKs with the log ranges that they are valid for, and the log keys as C2SP vkeys. ' +
-      'Pin the log keys from another channel.',
+      'Obtain the log keys that you pin from another source.',
     response: {
       description: 'The keys as of this snapshot.',
       content: { 'application/json': publicKeysSchema },

@@ -34,7 +34,7 @@ const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
   'snapshot_unreadable',
 ];
 
-/** Reached only by a path that `handleLookup`, which the server calls first, does not recognize. */
+/** Answers a path that `handleLookup`, which the server calls first, does not recognize. */
 const handledByFastPath: Handler = ({ req }) => {
   throw new Problem(
     'route_not_found',
@@ -192,7 +192,7 @@ const optionalText = (alias: string) => z.string().optional().describe(alias);
 
 const GENERIC_NOTE =
   'Resolves `proof_id`, `registry_entry_id`, `execution_id`, `certificate_id`, `passport_id`, ' +
-  '`trust_id`, `trust_asset_id`, `share_token` and `package_id` of recent proofs only. For an older ' +
+  '`trust_id`, `trust_asset_id`, `share_token` and `package_id`, but only of recent proofs. For an older ' +
   'artifact this route returns BACKEND_LOOKUP_REQUIRED; the path of its kind returns the verdict.';
 
 const genericResponse = verdictResponse({

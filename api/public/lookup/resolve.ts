@@ -58,7 +58,7 @@ export interface Lookup {
 }
 
 /**
- * Must be called in `whenFetched`.
+ * Looks an identifier up. Must be called in `whenFetched`.
  * @throws ProtocolError for a damaged page or a contradiction
  */
 export function lookUp(
@@ -83,7 +83,7 @@ function isRecent(snapshot: Snapshot, { proofs }: Resolved): boolean {
 /** Tolerated difference between the clocks of the database and of this server. */
 const MAX_SKEW_MS = 5_000;
 
-/** False for a time in the future, because clients would retry a made-up identifier forever. */
+/** Whether the snapshot may lack a new id. False for a time in the future: clients would retry a made-up id forever. */
 function isNew({ entry, issuedAt }: Snapshot, requested: string, now: number): boolean {
   const madeAt = timeOfId(requested) ?? -Infinity;
   return madeAt > issuedAt - 1000 * entry.max_merge_delay && madeAt <= now + MAX_SKEW_MS;

@@ -41,7 +41,7 @@ const TEMPLATES = Object.fromEntries(
 /** The documented path of a lookup URL; null for any other URL. */
 export function routeOfLookup(url: string): string | null {
   const target = attempt(() => lookupAt(originForm(url)));
-  // `lookupAt` throws for generic lookups only.
+  // If `lookupAt` throws, the URL is a generic lookup.
   return target === undefined ? VERIFY : (target?.template ?? null);
 }
 
@@ -91,7 +91,7 @@ export function lookupAt(url: string): RequestedLookup | null {
   };
 }
 
-/** Proxies may send the absolute form (RFC 9112 §3.2.2). */
+/** The path and query of a URL, which proxies may send in absolute form (RFC 9112 §3.2.2). */
 export function originForm(url: string): string {
   return url.startsWith('/') ? url : url.replace(/^https?:\/\/[^/?]*/i, '');
 }
@@ -108,7 +108,7 @@ function cut(path: string): [first: string, rest: string | undefined] {
   return slash < 0 ? [path, undefined] : [path.slice(0, slash), path.slice(slash + 1)];
 }
 
-/** `{kind}/{identifier}` */
+/** Parses `{kind}/{identifier}`. */
 function verdictAt(path: string): RequestedLookup | null {
   const [name, rest] = cut(path);
   if (rest === undefined || !Object.hasOwn(BY_PATH, name)) return null;
@@ -119,7 +119,7 @@ function verdictAt(path: string): RequestedLookup | null {
   return { route, requested: decoded(rest), template: TEMPLATES[name]!.verify };
 }
 
-/** `{kind}/{identifier}`, except for a proof, and `{kind}/{identifier}/{view}` */
+/** Parses `{kind}/{identifier}`, but not for the kind `proof`, and `{kind}/{identifier}/{view}`. */
 function aliasAt(path: string): RequestedLookup | null {
   const [name, rest = ''] = cut(path);
   const [identifier, suffix] = cut(rest);
@@ -133,7 +133,7 @@ function aliasAt(path: string): RequestedLookup | null {
   return view ? { route, requested, view, template: `${template}/${suffix}` } : null;
 }
 
-/** `{identifier}` */
+/** Parses `{identifier}`. */
 function evidenceAt(path: string): RequestedLookup | null {
   if (path === '' || path.includes('/')) return null;
   const template = `${EVIDENCE}{identifier}`;
@@ -164,7 +164,7 @@ export function requestedByQuery(query: string): string {
   return requested;
 }
 
-/** Answers a lookup by POST, whose body may contain a share token, which an error may quote. */
+/** Answers a lookup by POST. Its body, and so an error that quotes the body, may contain a share token. */
 export async function postLookup(
   exchange: Exchange,
   view: Pick<LookupTarget, 'view'> = {},
@@ -281,7 +281,7 @@ async function sendEvidence(exchange: Exchange, target: LookupTarget): Promise<v
   // Within a generation only the tlog-proof changes: cosignatures arrive after the snapshot.
   const etag = proof.tag;
   const answer: Answer = { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body, etag };
-  // Evidence covers proofs of any age, so only an identifier without a record may resolve later.
+  // Evidence covers proofs of any age, so the limit of generic lookups to recent proofs does not apply.
   const ofAnyAge = { route: { ...route, windowed: false }, requested };
   const { isExpected } = await whenFetched(() => lookUp(snapshot, ofAnyAge, ctx.clock.now()));
   if (isExpected) answer.headers = RETRY_SOON;
@@ -317,12 +317,12 @@ export function verdictAnswer(
   }
   const { body, proofs } = resolved;
   const sent = sendable(body, proofs[0].log.origin);
-  // `send` adds the generation to the tag; together they determine the answer of this URL.
+  // `send` adds the generation to the ETag; the kind and the generation determine the answer of this URL.
   return { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body: sent, etag: resolved.kind };
 }
 
 /**
- * ASCII stays text, which Node sends faster than bytes.
+ * Leaves ASCII as text, which Node sends faster than bytes.
  *
  * @param checked the part of the text that may contain other characters
  */

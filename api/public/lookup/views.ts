@@ -71,7 +71,7 @@ async function evidenceOf(
 
 export type ViewName = 'history' | 'chain' | 'package';
 
-// A Map, because a client chooses the suffix, and objects also have inherited members.
+// A Map, because a client chooses the suffix and could name an inherited member of an object.
 const bySuffix = (views: Record<string, ViewName>): ReadonlyMap<string, ViewName> =>
   new Map(Object.entries(views));
 
@@ -104,7 +104,7 @@ export async function viewAnswer(
     type: JSON_TYPE,
     cache: CACHE_VERDICT,
     body,
-    // The ETag hashes the whole body, because a view changes with its record, the log and the keys.
+    // The ETag is a hash of the whole body, because a view depends on its record, the log and the keys.
     ...(resolved !== null && { etag: hashTag(body) }),
   };
 }

@@ -14,7 +14,7 @@ const GUIDE: readonly GuideSection[] = [
     id: 'verdicts',
     title: 'Verdicts',
     text: [
-      'The verification system establishes every verdict. This API is read-only: every answer follows from a signed snapshot of the log, without another verification (`frontend_recomputed` is false). `can_assert_validity` is true for PASS, VALID, VERIFIED and TRUST_ESTABLISHED, and false for every other status. Use only this member to decide whether something is valid. A valid proof does not mean that its action was admitted: a denial has a proof too, with the status `VALID`. `artifact.effect` has the decision; only an admitted action has a passport, a certificate and trust.',
+      'The verification system establishes every verdict. This API is read-only: every answer follows from a signed snapshot of the log, without a verification of its own (`frontend_recomputed` is false). `can_assert_validity` is true for PASS, VALID, VERIFIED and TRUST_ESTABLISHED, and false for every other status. Use only this member to decide whether something is valid. A valid proof does not mean that its action was admitted: a denial has a proof too, with the status `VALID`. `artifact.effect` has the decision; only an admitted action has a passport, a certificate and trust.',
       '`VALID` (proof), `PASS` (passport), `VERIFIED` (certificate), `TRUST_ESTABLISHED` (trust artifact, trust package): every check passed.',
       '`REVOKED`: the artifact, or something that it depends on, was revoked; a revocation is final. `EXPIRED`: the validity period of the artifact, or of something that it depends on, has ended.',
       '`NOT_FOUND`, with 404: as of the log size in `X-Svc-Tree-Size` the registry holds no such proof, or the verification system has not checked it yet.',

@@ -138,7 +138,7 @@ export const SCRIPT = `'use strict';
 (() => {
   const live = document.getElementById('live');
 
-  // navigator.clipboard exists only in secure contexts.
+  // Copies without navigator.clipboard, which exists only in secure contexts.
   const copyBySelection = (text) => {
     const area = document.createElement('textarea');
     area.value = text;

@@ -80,10 +80,7 @@ export function pageUrl(identifier: string, base = ''): string {
   return `${base}/?id=${encodeURIComponent(identifier)}`;
 }
 
-/**
- * Returns the proof id in an id that resolves only among recent proofs; the proof id itself always
- * resolves.
- */
+/** Returns the proof id in an id that resolves only among recent proofs, else null. The proof id always resolves. */
 export function proofBehind(identifier: string): string | null {
   return /^(?:exec|reg)_([0-9a-f]{32})$/.exec(identifier)?.[1] ?? null;
 }

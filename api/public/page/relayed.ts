@@ -20,7 +20,7 @@ const relayedSchema = facadeSchema
     'can_assert_validity of a member does not follow from its status',
   );
 
-/** Members of any alternative of a union; each is present only where it applies. */
+/** The members of all alternatives of a union, as optional members. */
 type AnyOf<U, Some = Exclude<U, Record<string, never>>> = {
   [K in KeyOf<Some>]?: Some extends unknown ? (K extends keyof Some ? Some[K] : never) : never;
 };
@@ -43,7 +43,7 @@ export function textOf({ body }: Pick<Answer, 'body'>): string {
 
 /** Parses a response of the JSON route; null for the not-found record. */
 export function readAnswer(answer: Pick<Answer, 'status' | 'body'>): Relayed | null {
-  // parseStrict would reject some client text, which `requested` echoes.
+  // Not parseStrict, which would reject some texts of clients that `requested` echoes.
   const document: unknown = JSON.parse(textOf(answer));
   if (answer.status === 404) {
     notFoundSchema.parse(document);

@@ -171,7 +171,7 @@ const ENDS: Partial<Record<VerificationStatus, PublicEvent['event']>> = {
   EXPIRED: 'expired',
 };
 
-/** When the artifact was first revoked or expired; both are final. Null when the history has no time. */
+/** When the artifact was revoked or expired, which is final; null when the history has no such time. */
 export function endOf(
   { verification: { verification_status: status } }: Relayed,
   events: readonly PublicEvent[],

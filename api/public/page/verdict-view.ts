@@ -216,7 +216,7 @@ function viewsOf(resolved: Relayed): Html[] {
 /** An SVG QR code, dark on light in both colour schemes: not every scanner accepts the inverse. */
 function qrCode(text: string, label: string): Html {
   let svg = '';
-  // For SVG, `toString` calls back before it returns.
+  // `svg` is set afterwards: for SVG, `toString` calls back before it returns.
   qrcode.toString(text, { type: 'svg', errorCorrectionLevel: 'M' }, (error, markup) => {
     if (error) throw error;
     svg = markup;

@@ -16,7 +16,9 @@ const LOCATION_LIMIT = 1024 * 1024;
 const TILE_LIMIT = 256 * 32;
 /** Longest bundle: 256 entries, each after its length in two bytes (C2SP tlog-tiles). */
 const BUNDLE_LIMIT = 256 * (2 + 0xffff);
-/** A page has at most 128 records, whose histories are long only after very many failed verifications. */
+/**
+ * Larger than every page: it has at most 128 records, with long histories only after very many failed verifications.
+ */
 const PAGE_LIMIT = 8 * 1024 * 1024;
 
 /** Errors of a reused connection that the origin closed (RFC 9112 §9.6): retry once. */
@@ -69,7 +71,7 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
     headers: Record<string, string>,
     signal: AbortSignal,
   ): Promise<Response> {
-    // No redirects: paths are fixed. No encodings: nginx weakens the tag of a compressed file.
+    // No redirects: paths are fixed. No encodings: nginx weakens the ETag of a compressed file.
     const init: RequestInit = {
       headers: { 'Accept-Encoding': 'identity', ...headers },
       redirect: 'manual',

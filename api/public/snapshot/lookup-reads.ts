@@ -3,7 +3,7 @@ import { Limiter } from '#runtime/concurrency/limiter';
 export interface ReadLimits {
   /** A read waits at most this many milliseconds for a slot. */
   timeoutMs?: number;
-  /** Concurrent requests for lookups; the poller is not limited. */
+  /** Maximum number of concurrent requests for lookups; requests of the poller are not limited. */
   concurrency?: number;
   /** Maximum number of queued reads; further reads fail at once. */
   maxQueue?: number;

@@ -12,7 +12,7 @@ import { PageReader, type PageMemory } from './pages.js';
 import { Snapshot } from './snapshot.js';
 import { tileReader, type SnapshotSource } from './source.js';
 
-/** No snapshot is published yet, which is expected at first and not a failure of the origin. */
+/** Thrown while no snapshot is published, which is expected at first and not a failure of the origin. */
 class NoLocationError extends Error {}
 
 export interface PollerOptions {
@@ -26,7 +26,7 @@ export interface PollerOptions {
 }
 
 const MAX_BACKOFF_MS = 2_000;
-/** After a new snapshot, the poller polls faster for this long, because another may follow. */
+/** How long the poller polls faster after a new snapshot, because the next one may follow soon. */
 const BUSY_MS = 1_000;
 
 /** When a newer snapshot is invalid, the last valid one is served until it expires. */
@@ -46,13 +46,16 @@ export class SnapshotPoller {
     this.pages = new PageReader(options.source, options.pageMemory);
   }
 
-  /** Never rejects. Polls run one at a time: a slow poll could otherwise replace a newer snapshot with an older one. */
+  /**
+   * Polls, and never rejects. One poll runs at a time: a slow poll could otherwise replace a newer snapshot with an
+   * older.
+   */
   refresh(): Promise<void> {
     this.refreshing = this.refreshing.then(() => this.refreshOnce());
     return this.refreshing;
   }
 
-  /** @param busyIntervalMs the interval for a second after each new snapshot */
+  /** @param busyIntervalMs the interval of polls during the second after each new snapshot */
   async start(intervalMs: number, busyIntervalMs = intervalMs): Promise<void> {
     this.running = true;
     await this.refresh();

@@ -62,8 +62,8 @@ export class Snapshot {
   ) {
     this.below = (page, at) => pages.below(page, at);
     this.generation = opened.index;
-    // The location file contains a dash outside Latin-1, so V8 stores all strings parsed from it with two
-    // bytes per character, and every answer that contains one. JSON.parse creates strings of one byte.
+    // Copies the entry through JSON. The location file contains a dash outside Latin-1, so V8 stores each string that
+    // was parsed from it, and each answer with such a string, with two bytes per character.
     this.entry = JSON.parse(JSON.stringify(opened.snapshot)) as SnapshotEntry;
     this.log = this.entry.logs[0]!;
     this.logs = new Map(

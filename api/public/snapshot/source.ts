@@ -15,7 +15,7 @@ import {
 
 /** A directory or server with a snapshot, whose bytes are untrusted until verified. */
 export interface SnapshotSource {
-  /** Shown by `/readyz`, which must not reveal the location. */
+  /** The kind of source, which `/readyz` shows in place of the location. */
   readonly kind: 'directory' | 'http' | 'bucket';
   /** The file `lookup/snapshot`, which locates the newest snapshot; null before the first publication. */
   location(): Promise<Uint8Array | null>;

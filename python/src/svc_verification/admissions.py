@@ -93,7 +93,7 @@ def valid_input(form: Form, document: dict[str, Any]) -> dict[str, Any]:
     except InvalidError as fault:
         pointer, code = fault.pointer, fault.code
         if pointer == "" and code != MALFORMED:
-            # Hashing raises an error that names the value.
+            # Raises a more specific error, which names the value that is not plain JSON.
             plain_hash(document)
         expected = EXPECTED.get(pointer) if code in (MALFORMED, "wrong_schema_version") else None
         reason = code if expected is None else f"expected {expected}"
@@ -113,7 +113,7 @@ def require_proof_id(text: str) -> str:
 
 @dataclass(frozen=True)
 class Expected:
-    """The values that bind a receipt to its request; None for values that only another process knows."""
+    """The values that bind a receipt to its request; None for a value that only the sender of the request knows."""
 
     form: Form
     request_hash: str | None = None
@@ -138,7 +138,7 @@ class AdmissionCalls(Settings):
         """Admits an execution. Returns only an `ADMITTED` receipt with the hash of this request.
 
         Raises `SvcError`: `policy_denied` with its receipt in `denial`, `approval_required` with its receipt in
-        `approval`, and another code when there is no decision. The same fields return the first receipt again.
+        `approval`, and another code when there is no decision. Repeating the call returns the first receipt.
         """
         return await _submit(self._engine, execute_request(self.tenant_id, fields))
 
@@ -159,7 +159,7 @@ class AdmissionCalls(Settings):
 
     @Call
     async def submit(self, body: Mapping[str, Any]) -> Receipt:
-        """Admits a complete body, such as one of `agent_envelope`. Submitting it again repeats the admission."""
+        """Admits a complete body, such as one from `agent_envelope`. Submitting it again repeats the admission."""
         return await _submit(self._engine, dict(body))
 
     @Call
@@ -237,7 +237,7 @@ async def _follow(service: Service, expected: Expected) -> Receipt:
 
 
 async def _require_second_decision(service: Service, expected: Expected, receipt: Receipt) -> None:
-    """Without the request hash, only evidence shows that the second decision is about the pending proof."""
+    """Requires evidence that the second decision is about the pending proof, unless the request hash shows it."""
     if expected.request_hash is not None or receipt["registry_proof_id"] == expected.proof_id:
         return
     evidence = await read_receipt_evidence(service, receipt)
@@ -245,7 +245,7 @@ async def _require_second_decision(service: Service, expected: Expected, receipt
         signed, _ = read_signed(evidence, receipt)
     approval = signed["evidence"]["approval"]
     if approval is None or approval["pending_proof_id"] != expected.proof_id:
-        raise SvcError("unexpected_response", "the decision is about another proof")
+        raise SvcError("unexpected_response", "the decision is not about the requested proof")
 
 
 async def read_receipt_evidence(service: Service, receipt: Receipt) -> dict[str, Any]:
@@ -257,7 +257,7 @@ async def _wait_for_approval(service: Service, required: Receipt | str) -> Recei
     proof_id = required if isinstance(required, str) else required["registry_proof_id"]
     request_hash = None if isinstance(required, str) else required["request_hash"]
     pending: SvcError | None = None
-    # By a clock that always advances: a service may repeat the same `Date` in all its responses.
+    # Measured by the local clock, which always advances: a service may repeat one `Date` in all its responses.
     end = math.inf
     for attempt in count(1):
         try:

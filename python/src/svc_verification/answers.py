@@ -10,7 +10,7 @@ from .forms import ASSERTING
 from .records import PREFIXES, STAGES, Recorded
 
 Answer = dict[str, Any]
-# The fields that a route resolves, by the kind of the answer. None means any kind: a share token resolves to each.
+# The fields that a route resolves, by the kind of the answer. None means any kind: a share token may lead to each.
 ROUTES: dict[str, dict[str | None, tuple[str, ...]]] = {
     "proof": {"proof": ("proof_id",)},
     "certificate": {"certificate": ("certificate_id", "certificate_ref", "trust_asset_id")},

@@ -16,13 +16,13 @@ from .transport import run_blocking
 logger = logging.getLogger(__name__)
 # Below the 100 connections of an httpx client, so that a call need not wait for a connection.
 MAX_THREADS = 64
-# An engine that does not answer must not delay the exit by the timeouts of all requests.
+# Limits the wait at the exit: an engine that does not answer must not delay it by the timeouts of all requests.
 EXIT_SECONDS = 10.0
 _unfinished = set[Future[None]]()
 
 
 class Background:
-    """Runs calls in daemon threads, because the exit of a process waits for all others."""
+    """Runs calls in daemon threads, because a process waits at its exit for all other threads."""
 
     def __init__(self) -> None:
         self._lock, self._threads = Lock(), 0
@@ -59,7 +59,7 @@ class Background:
             _unfinished.discard(ended)
 
 
-# The threads of a forked child do not exist, so these requests never end there.
+# A forked child has none of these threads, so it must not wait for their requests.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_unfinished.clear)
 

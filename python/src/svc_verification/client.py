@@ -22,8 +22,8 @@ from .proofs import ProofCalls
 from .transport import Request, Response, run_blocking
 
 T = TypeVar("T")
-# A followed redirect would send the API key to its target. httpx decompresses each chunk as a whole, before the client
-# can count its bytes: a response of a few kilobytes could fill the memory.
+# Follows no redirect, which would send the API key to its target. Requests no compression: httpx decompresses each
+# chunk as a whole, before the client can count its bytes, so a response of a few kilobytes could fill the memory.
 HTTP: dict[str, Any] = {"follow_redirects": False, "headers": {"accept-encoding": "identity"}}
 
 
@@ -46,7 +46,7 @@ class _Body:
         return Response(self.response.status_code, self.response.headers, bytes(self.content))
 
 
-# One object for each event loop, as long as the loop runs.
+# Identifies an event loop: one object for each loop, as long as the loop runs.
 _loop_mark: RunVar[object] = RunVar("svc_verification_loop")
 
 
@@ -66,7 +66,8 @@ def _no_response(request: Request, error: Exception, http: httpx.Client | httpx.
     if isinstance(error, httpx.InvalidURL):
         return SvcError("invalid_input", f"the address of the request is not valid: {error}")
     if isinstance(error, RuntimeError):
-        # httpx raises a `RuntimeError` for a closed client. Any other is a fault of the process or of a transport.
+        # httpx raises a `RuntimeError` for a closed client. Any other `RuntimeError` is a fault of the process or of a
+        # transport.
         if type(error) is not RuntimeError or not http.is_closed:
             raise error
         return SvcError("aborted", "the client was closed during the call: the service may have acted")
@@ -135,7 +136,7 @@ class AsyncClient(AdmissionCalls, ProofCalls, LookupCalls):
 
     def _open(self, transport: Any) -> None:
         self._http = httpx.AsyncClient(transport=transport, **HTTP)
-        # Connections work only in the event loop that opened them. Copies of this client share the dictionary.
+        # Connections work only in the event loop that opened them. Copies of this client share this dictionary.
         self._loops = dict[str, object]()
 
     async def __aenter__(self) -> Self:
@@ -155,7 +156,7 @@ class AsyncClient(AdmissionCalls, ProofCalls, LookupCalls):
         return await call()
 
     def _spawn(self, call: Coroutine[Any, Any, None]) -> asyncio.Task[None] | Future[None]:
-        """asyncio has only weak references to tasks, so the caller must keep the result until the call ends."""
+        """Starts a call. asyncio has only weak references to tasks: keep the result until the call ends."""
         try:
             return asyncio.get_running_loop().create_task(call)
         except RuntimeError:

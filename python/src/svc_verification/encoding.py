@@ -202,7 +202,7 @@ def is_time(value: object) -> bool:
 
 
 def require_time(now: str | None) -> None:
-    """Rejects a `now` in another form than that of documents, because times are compared as text."""
+    """Rejects a `now` without the form of times in documents, because times are compared as text."""
     if now is not None and not is_time(now):
         raise SvcError("invalid_input", "/now: expected RFC 3339 UTC with milliseconds")
 

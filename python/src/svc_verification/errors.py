@@ -20,7 +20,7 @@ RETRYABLE = frozenset(get_args(Retryable))
 
 
 class InvalidError(ValueError):
-    """A document, signature or path that does not verify, with the code of spec/. Public functions raise `SvcError`."""
+    """A document, signature or path that does not verify, and its code in spec/. Public functions raise `SvcError`."""
 
     def __init__(self, code: str, pointer: str = "") -> None:
         super().__init__(f"{code} at {pointer}" if pointer else code)
@@ -41,8 +41,8 @@ class SvcError(Exception):
     `status` and `problem` are those of the response. `denial` has the receipt and reasons of `policy_denied`,
     `approval` has the receipt, reasons and `expires_at` of `approval_required`. `proof_id` names the decision, or the
     accepted admission if its decision is unknown. `fault` is the failed check of a document or pin, `pointer` its place
-    (RFC 6901), `retry_after` the requested delay in seconds. Only a gate sets `tool` and `action`: their call did not
-    run.
+    (RFC 6901), `retry_after` the requested delay in seconds. Only a gate sets `tool` and `action`, for a call that did
+    not run.
     """
 
     code: Code
@@ -61,9 +61,9 @@ class SvcError(Exception):
     action: str | None = None
 
     def __post_init__(self) -> None:
-        # The message may quote input, such as the name of a tool. Text with a lone surrogate cannot be printed.
+        # Escapes lone surrogates, which cannot be printed: the message may quote input, such as the name of a tool.
         self.message = self.message.encode(errors="backslashreplace").decode()
-        # `pickle` and `copy` call the class with `args`, which `dataclasses.replace` leaves empty.
+        # Sets `args`, with which `pickle` and `copy` call the class, and which `dataclasses.replace` leaves empty.
         self.args = (self.code, self.message)
 
     def __str__(self) -> str:

@@ -107,8 +107,8 @@ def verify_evidence(
         age = max(0, moment - min(map(milliseconds, times)))
         require(milliseconds(snapshot["time"]) <= moment + MAX_AHEAD, "evidence_ahead")
         answer = state.answer(route or route_of(identifier), identifier, view)
-        # Old evidence proves a revocation, which is irreversible. If the answer also reports other artifacts as valid,
-        # such as members of a package, the evidence must be current.
+        # Even old evidence proves a revocation, which is irreversible. If the answer also reports other artifacts as
+        # valid, such as members of a package, the evidence must be current.
         if status_in(answer) != "REVOKED" or asserts_validity(answer):
             with raising("evidence_outdated", "the evidence is too old by the clock of this reader"):
                 require(moment < milliseconds(snapshot["valid_until"]), "evidence_expired")

@@ -37,8 +37,8 @@ def admitted(
         is_coroutine = any(map(inspect.iscoroutinefunction, called))
         if is_coroutine != isinstance(gate.client, AsyncClient):
             raise SvcError("invalid_input", f"{name}: a coroutine function needs an AsyncClient, others a Client")
-        # Without `hashed`, the names of the arguments are those of the innermost wrapped function. With `hashed`, those
-        # of the function itself, because a wrapper may take other arguments.
+        # Without `hashed`, the names of the arguments are those of the innermost wrapped function. With `hashed`, they
+        # are those of the function itself, because a wrapper's arguments may differ from those of the wrapped function.
         signature = inspect.signature(function, follow_wrapped=options.get("hashed") is None)
 
         def call_of(*args: P.args, **named: P.kwargs) -> ToolCall:

@@ -1,6 +1,6 @@
 """Admits every call of a tool before it runs, and records its outcome afterwards.
 
-Arguments, results and errors stay in the process; requests contain only their hashes.
+Arguments, results and errors stay in the process. Requests contain hashes of arguments and results, and chosen facts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def log_lost(lost: LostOutcome) -> None:
 # Prefixes of error messages, by code.
 REASONS = {"approval_required": "", "arguments_changed": "", "policy_denied": "denied by policy: "}
 LAZY = (CoroutineType, GeneratorType, AsyncGeneratorType)
-# Requests of the mode `observe` that wait or run: while the engine is down, their number must not grow.
+# Limit of requests of the mode `observe` that wait or run: without it, they would pile up while the engine is down.
 MAX_BACKGROUND = 256
 
 
@@ -49,7 +49,7 @@ def not_admitted(error: SvcError, tool: str, action: str | None, prefix: str = "
 
 
 def _require_complete(value: object, tool: str) -> None:
-    """Rejects a coroutine or a generator, whose body has not run, for example of a wrapped coroutine function."""
+    """Rejects a coroutine or a generator, for example from a wrapped coroutine function: its body has not run."""
     if not isinstance(value, LAZY):
         return
     if not isinstance(value, AsyncGeneratorType):
@@ -67,7 +67,7 @@ def _notify(callback: Callable[[T], object] | None, value: T) -> None:
 
 
 async def _shielded(work: Awaitable[object]) -> None:
-    """A cancelled tool did run: its outcome is recorded regardless."""
+    """Completes the record of an outcome even if the call is cancelled, because the tool did run."""
     with anyio.CancelScope(shield=True):
         await work
 
@@ -75,7 +75,7 @@ async def _shielded(work: Awaitable[object]) -> None:
 @dataclass(frozen=True)
 class _Planned:
     call: ToolCall
-    # Without the number in the run.
+    # The envelope without its number in the run.
     envelope: dict[str, Any]
     fingerprint: str
     run: AgentRun[Any] | None
@@ -158,7 +158,7 @@ class Gate:
         try:
             return run_blocking(self._guard(call, tool, Client, "a blocking tool needs a Client"))
         except RuntimeError as error:
-            # A coroutine cannot raise the `StopIteration` of a tool (PEP 479).
+            # Raises the `StopIteration` of the tool here, because a coroutine cannot raise it (PEP 479).
             if stops and error.__cause__ is stops[0]:
                 raise stops[0] from None
             raise
@@ -213,7 +213,7 @@ class Gate:
         ends = dict[str, Admission | Result]()
 
         async def decide() -> None:
-            # `on_not_admitted` has the error.
+            # Suppresses the error, which `on_not_admitted` got.
             with contextlib.suppress(SvcError):
                 admission = await self._admit(planned)
                 first = ends.setdefault("first", admission)
@@ -267,7 +267,7 @@ class Gate:
         return admission
 
     async def _second_decision(self, planned: _Planned, error: SvcError) -> Receipt:
-        """Waits for a required approval, if the gate has `approval`; raises every other error again."""
+        """Waits for a required approval, if the gate has `approval`. Raises any other error again."""
         wait, approval = self.approval, error.approval
         if wait is None or approval is None:
             raise error
@@ -306,7 +306,7 @@ class Gate:
                 run.require_owner(self.client.tenant_id, self.agent["id"])
             return _Planned(call, envelope, plain_hash(bound), run)
         except Exception as error:
-            # `hashed`, `facts` and `fields` may raise any error.
+            # Catches any error, because `hashed`, `facts` and `fields` may raise any.
             known = error if isinstance(error, SvcError) else SvcError("invalid_input", str(error))
             raise not_admitted(
                 known, call.tool, call.options.get("action"), "the call cannot be described in a proof: "
@@ -334,6 +334,6 @@ class Gate:
             await planned.send(sent, send)
         except BaseException as error:
             self._lost(admission, error, sent)
-            # The scope does not protect against `asyncio.Task.cancel`.
+            # Raises a cancellation again: the scope does not protect against `asyncio.Task.cancel`.
             if not isinstance(error, Exception):
                 raise

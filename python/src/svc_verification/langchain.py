@@ -106,7 +106,7 @@ def _added(method: Callable[..., Any]) -> set[str]:
     try:
         hints = get_type_hints(method)
     except Exception:
-        # LangChain ignores unreadable annotations too, and then passes no configuration.
+        # Ignores unreadable annotations, as LangChain does, which then passes no configuration.
         hints = {}
     config = [name for name, hint in hints.items() if hint is RunnableConfig][:1]
     return {*config, *({"run_manager"} & signature(method).parameters.keys())}

@@ -144,7 +144,7 @@ async def _read_evidence(service: Service, identifier: str) -> bytes:
 
 
 def agrees(proved: Any, served: Any) -> bool:
-    """Whether a served document has every member of the proved document. Ignores the addresses in `downloads`."""
+    """Whether a served document has every member of the proved document, except the addresses in `downloads`."""
     if isinstance(proved, dict):
         return isinstance(served, dict) and all(
             name == "downloads" or (name in served and agrees(value, served[name])) for name, value in proved.items()
@@ -189,7 +189,7 @@ def _read(response: Response, kind: str, identifier: str, view: str | None) -> A
     record: Answer = read_document(response, form)
     names = {record["identifier"], record["lookup"]["requested"]}
     if names != {identifier} or ANSWERED[kind] not in (None, record["artifact_kind"]):
-        raise unexpected(response, "the response is about another artifact")
+        raise unexpected(response, "the response is not about the requested artifact")
     return record
 
 

@@ -113,7 +113,7 @@ class ReplayedReceipt(dict[str, Any]):
 class Denial(TypedDict):
     receipt: Receipt
     reasons: list[str]
-    # Explanations, by policy id.
+    # Explanations, by reason.
     sentences: dict[str, str]
 
 

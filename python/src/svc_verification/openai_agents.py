@@ -48,7 +48,7 @@ def admit_tool(tool: FunctionTool, gate: Gate, **options: Unpack[ToolOptions]) -
         try:
             return await gate.run_async(call, run)
         except SvcError as error:
-            # The tool itself may raise the error of another admitted tool.
+            # The tool itself may call a second admitted tool and raise the error of that call.
             if has_run or error.code == "aborted":
                 raise
             return str(error)

@@ -28,7 +28,7 @@ class ToolOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ToolCall:
-    """One call of a tool, whose arguments are `plain` as JSON.
+    """One call of a tool; `plain` returns its arguments as JSON.
 
     Arguments and facts are read for the admission, and again before the tool runs.
     """
@@ -43,7 +43,7 @@ class ToolCall:
     tool_call_id: str | None = None
 
     def __post_init__(self) -> None:
-        # Some providers send an empty or very long id, with which the engine would reject the call.
+        # Drops an empty or very long id, which some providers send: the engine would reject the call.
         if not is_name(self.tool_call_id):
             object.__setattr__(self, "tool_call_id", None)
 

@@ -1,4 +1,4 @@
-"""Keys that a reader trusts, obtained from another source than the documents (spec/log.md, 18)."""
+"""Keys that a reader trusts, obtained from a source other than the documents (spec/log.md, 18)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Pins:
     def __init__(
         self, aep_keys: Sequence[object] = (), log_vkey: object = None, log_origin: object = None, policy: object = None
     ) -> None:
-        # Without the log, its origin and policy would be ignored, and nothing would be checked for inclusion.
+        # Rejects an origin or a policy without a log: it would be ignored, and nothing would be checked for inclusion.
         require(log_vkey is not None or (log_origin is None and policy is None), "malformed_vkey")
         self.aep_keys = [_read_key(pin) for pin in aep_keys]
         self.log = None if log_vkey is None else PinnedLog(log_vkey, log_origin, policy)

@@ -73,7 +73,7 @@ class ProofCalls(Settings):
         path = f"/v1/proofs/{require_proof_id(proof_id)}/export"
         exchange = await self._engine.exchange(path, form, query=query, accept=FORMATS[media])
         if form is not None and exchange.response["proof_id"] != proof_id:
-            raise SvcError("unexpected_response", "the response is about another proof")
+            raise SvcError("unexpected_response", "the response is not about the requested proof")
         return exchange
 
     @Call
@@ -126,7 +126,7 @@ class ProofCalls(Settings):
             raise SvcError("unexpected_response", f"the close of the run is rejected: {fault.code}") from fault
         closed = subject["kind"], subject.get("run", {}).get("id"), subject.get("agent", {}).get("id")
         if closed != ("close", run, agent):
-            raise SvcError("unexpected_response", "the response is about another run")
+            raise SvcError("unexpected_response", "the response is not about the requested run")
         return exchange
 
 

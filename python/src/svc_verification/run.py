@@ -30,7 +30,7 @@ class AgentRun(Generic[ReceiptT]):
         self._is_closing, self._open, self._free = False, 0, list[int]()
         # Requests without a known decision, and whether the tool runs regardless.
         self._undecided = list[tuple[dict[str, Any], bool]]()
-        # The last close whose decision is not known.
+        # The last `close` envelope, while its decision is not known.
         self._ending: dict[str, Any] | None = None
         self._lock = Lock()
 
@@ -104,13 +104,13 @@ class AgentRun(Generic[ReceiptT]):
                         insort(self._free, envelope["run"]["seq"])
                 self._undecided.pop(0)
                 if receipt is not None and envelope["kind"] == "admission" and not is_observed:
-                    # The caller of the request got an error, so the tool did not run.
+                    # Records a failure: the caller of the request got an error, so the tool did not run.
                     fields = {"agent": envelope["agent"], "parent_proof_id": receipt["registry_proof_id"]}
                     fields |= {"result": "failed", "run": {"id": self.id, "seq": self._take()}}
                     self._undecided.append((agent_envelope(client.tenant_id, "outcome", fields), False))
             while self._free and self._free[-1] == self._next - 1:
                 self._next = self._free.pop()
-            # The same envelope again, because the engine may have closed the run although its response was lost.
+            # Sends the same envelope again, because the engine may have closed the run although its response was lost.
             if self._ending is None or self._ending["run"]["seq"] != self._next:
                 fields = {"agent": {"id": self._agent}, "run": {"id": self.id, "seq": self._next}}
                 self._ending = agent_envelope(client.tenant_id, "close", fields)

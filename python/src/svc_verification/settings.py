@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 MAX_ENGINE_BYTES = 128 * 1024 * 1024
-# Above the largest entry bundle: 256 entries of 64 KiB.
+# Limit of a response: above the largest entry bundle, 256 entries of 64 KiB.
 MAX_PUBLIC_BYTES = 17 * 1024 * 1024
 
 
@@ -105,10 +105,10 @@ def _api_key_of_environment() -> str:
     if not file:
         return _required(key, "api_key", "SVC_API_KEY_FILE or SVC_API_KEY")
     try:
-        # An editor may write a byte order mark.
+        # Ignores a byte order mark, which an editor may write.
         return Path(file).read_text("utf-8-sig").strip()
     except (OSError, ValueError):
-        # Without a cause: a `UnicodeDecodeError` has the bytes of the key.
+        # Raises without a cause: a `UnicodeDecodeError` contains the bytes of the key.
         raise SvcError("invalid_input", f"SVC_API_KEY_FILE {file} cannot be read") from None
 
 

@@ -123,7 +123,7 @@ class Service:
     def __init__(self, client: Any, name: str, base: str, headers: Mapping[str, str], max_bytes: int) -> None:
         self.base, self.headers, self.max_bytes = _base_url(name, base), headers, max_bytes
         self.client, self.deadline = client, Deadline(client.timeout)
-        # The time of the last response by the clock of the service, or without a `Date` by the own clock.
+        # The time of the last response by the clock of the service, or, without a `Date`, by the local clock.
         self.answered_at = 0.0
 
     async def send(

@@ -23,7 +23,7 @@ export const admitCommand: CommandSpec = {
   summary: 'Admit a file of executions and agent envelopes',
   description:
     'FILE has one item per line; - reads standard input. An item is an execute request, which may omit schema_version and tenant_id, or an agent envelope with its requested_at and its nonce, or with a dedupe_key of your own in place of the nonce. The command checks all lines before it sends the first batch. Admitting the same file again returns the first receipts, so repeat an interrupted command. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
-    'With --evidence, the directory gets the evidence of each receipt: the signed proof, for `svc verify --offline` and `svc monitor --watch`. The command reports evidence that it could not fetch or store, and admits the other items. Run it again to fetch the missing evidence, or, once a checkpoint covers the proofs, to fetch all evidence with inclusion proofs.\n\n' +
+    'With --evidence, the directory gets the evidence of each receipt: the signed proof, for `svc verify --offline` and `svc monitor --watch`. The command reports evidence that it could not fetch or store, and admits the other items. Run it again to fetch the missing evidence, or, once a checkpoint covers the proofs, to fetch all evidence again, with inclusion proofs.\n\n' +
     'With --json, standard output has one result per line, and the last line of standard error the counts and the rate.\n\n' +
     'Exits 0 when every item was admitted, 1 when an item was rejected or invalid, 4 when no item was rejected but the policy denied an item or requires an approval, and 3 when the command could not finish, or could not store the evidence of an admission.',
   examples: [
@@ -47,7 +47,7 @@ async function admit(invocation: Invocation<AdmitOptions>): Promise<ExitCode> {
   const { argument: file, options, json, terminal } = invocation;
   const engine = invocation.engine();
   const items = await readItems(file, engine.tenantId);
-  // A progress bar is useless in a file or a pipe, and would garble JSON on the same screen.
+  // Shows no progress bar in a file or a pipe, and none on a screen with JSON, which the bar would garble.
   const isTorn = json && terminal.outIsTerminal;
   const isShown = terminal.errorIsTerminal && options.quiet !== true && !isTorn;
   const bar = await openProgressBar(items.length, isShown);
@@ -76,7 +76,7 @@ async function admit(invocation: Invocation<AdmitOptions>): Promise<ExitCode> {
 
 const EVIDENCE_IN_FLIGHT = 8;
 
-/** Stores the evidence of receipts in a directory. A receipt does not depend on its evidence. */
+/** Stores the evidence of receipts in a directory. A failure is reported, and changes no receipt. */
 async function openEvidenceKeeper(
   directory: string | undefined,
   engine: sdk.EngineOptions,
@@ -145,7 +145,7 @@ function itemOf(value: JsonValue, tenantId: string): sdk.BatchItem {
     throw new sdk.SdkError('invalid_input', 'is not a JSON object');
   }
   if (!('kind' in value)) return sdk.executeRequest(tenantId, value as never);
-  // Required in the file: with generated values, each run of the command would create new admissions.
+  // Requires these members in the file: with generated values, each run of the command would create new admissions.
   const needs = (member: string, names: string) =>
     new sdk.SdkError('invalid_input', `/${member}: an envelope in a file needs ${names}`);
   if (!('nonce' in value) && !('dedupe_key' in value)) throw needs('nonce', 'nonce or dedupe_key');
@@ -196,7 +196,7 @@ const CODES: Record<sdk.BatchItemResult['state'], ExitCode> = {
   erased: EXIT.negative,
 };
 
-/** Prints the results of a batch: all of them as JSON, or those that were not admitted. */
+/** Prints the results of a batch: with `json` all of them, else only those that were not admitted. */
 function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean }) {
   const states = Object.keys(CODES) as sdk.BatchItemResult['state'][];
   const counts = Object.fromEntries(states.map((state) => [state, 0])) as Record<
@@ -218,7 +218,7 @@ function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean
       if (json) terminal.printJson(result);
       else if (result.state !== 'admitted') print(() => printItem(terminal, result));
     },
-    /** Prints the counts and the rate, as JSON to standard error; returns the exit code of the batch. */
+    /** Prints the counts and the rate, with `json` to standard error; returns the exit code of the batch. */
     finish: (itemsPerSecond?: number) => {
       if (json) {
         const rate = itemsPerSecond === undefined ? {} : { items_per_second: itemsPerSecond };
@@ -243,7 +243,7 @@ function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean
 function printItem(terminal: Terminal, result: sdk.BatchItemResult): void {
   const proof = result.proof_id === undefined ? '' : `  ${result.proof_id}`;
   terminal.print(
-    // Displays numbers from 1.
+    // Numbers the items from 1.
     `item ${String(result.index + 1)} `,
     styled(CODES[result.state], result.state),
     `${proof}  ${reason(result)}`,

@@ -102,7 +102,7 @@ export const approveCommand: CommandSpec<ApproveOptions> = {
   summary: 'Approve or reject an action that requires an approval',
   description:
     'Shows the requested action, signs the decision with the key of a registered approver, and waits for the second decision. The command recomputes the AEP hash that it signs, and every value that it shows, from the signed proof, except the explanations of policies, which the engine states. Needs SVC_ENGINE_URL, SVC_TENANT_ID and an API key with the scope approve.\n\n' +
-    'Exits 0 when the action is admitted, 4 when it is denied, also by --reject, 1 when the engine shows values that do not fit the proof, and 3 when you did not confirm, the approval was rejected, or its effect is not known.',
+    'Exits 0 when the action is admitted, 4 when it is denied, also by --reject, 1 when the engine shows values that do not match the proof, and 3 when you did not confirm, the approval was rejected, or its effect is not known.',
   examples: [
     'svc approve 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --key ops-lead.pem',
     'svc approve 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --key ops-lead.pem --reject --yes',
@@ -158,7 +158,7 @@ async function outcomeOf(
   });
   const { request_hash, status } = receipt;
   if (request_hash !== requestHash) {
-    throw new sdk.SdkError('unexpected_response', 'the second decision is about another request');
+    throw new sdk.SdkError('unexpected_response', 'the second decision is not about this request');
   }
   return { status, code: status === 'ADMITTED' ? EXIT.success : EXIT.denied };
 }
@@ -185,7 +185,7 @@ async function readKey(file: string): Promise<string> {
   throw new UsageError(`${file} is readable by other users: chmod 600 ${file}`);
 }
 
-/** The approver must see the rows that the confirmation is about. */
+/** Requires a terminal, because the approver must see the action that they confirm. */
 function requireTerminal({ json, terminal }: Invocation<ApproveOptions>): void {
   const isTerminal = terminal.outIsTerminal && terminal.errorIsTerminal && process.stdin.isTTY;
   if (isTerminal && !json) return;
@@ -196,7 +196,7 @@ async function isConfirmed(
   { signal }: Invocation<ApproveOptions>,
   decision: 'approve' | 'reject',
 ): Promise<boolean> {
-  // With `terminal`, the line editor would keep SIGINT from the process.
+  // With `terminal: true`, the line editor would keep SIGINT from the process.
   const lines = createInterface({ input: process.stdin, output: process.stderr, terminal: false });
   try {
     const prompt = `Type ${decision} to sign this decision: `;

@@ -81,7 +81,7 @@ async function hook(invocation: Invocation<HookOptions>): Promise<ExitCode> {
     terminal.printJson(await openHook(gate, store)(readHook(await readInput('-')), signal));
     return EXIT.success;
   } catch (error) {
-    // Claude Code runs the tool after any exit code except 2.
+    // Exits with 2, the only exit code after which Claude Code does not run the tool; with --observe, it may run.
     terminal.printError(`svc hook: ${(error as Error).message}`);
     return options.observe === true ? EXIT.negative : EXIT.usage;
   }
@@ -94,7 +94,7 @@ function gateOptions(
   const wait = options.waitForApproval;
   const report = (text: string): void => terminal.printError(`svc hook: ${text}`);
   const common = {
-    // The SDK would fetch evidence after the decision, when this process has ended.
+    // Disables evidence: the SDK would fetch it after the decision, when this process has ended.
     engine: withKeyFile({ ...engine(), receiptEvidence: false as const }),
     agent: { id: options.agent },
     decisionTimeoutMs: options.timeout ?? DECISION_TIMEOUT_MS,
@@ -115,7 +115,7 @@ function gateOptions(
 const hookSchema = z.looseObject({
   hook_event_name: z.enum(HOOK_EVENTS),
   tool_name: z.string().exactOptional(),
-  // z.record would drop a member `__proto__`, which the tool receives.
+  // Not z.record, which would drop a member `__proto__` that the tool receives.
   tool_input: z.custom<JsonObject>(isObject).exactOptional(),
   tool_use_id: z.string().exactOptional(),
 });
@@ -128,7 +128,7 @@ function readHook(bytes: Uint8Array): z.infer<typeof hookSchema> {
   }
 }
 
-/** Keeps each admission in a file, because the hook after the tool is another process. */
+/** Keeps each admission in a file, because the hook after the tool runs in a separate process. */
 function fileStore(directory: string): AdmissionStore {
   const fileOf = (id: string): string => join(directory, `${canonicalHash(id)}.json`);
   return {
@@ -160,7 +160,7 @@ async function prune(directory: string): Promise<void> {
   for (const name of await readdir(directory)) {
     if (!/^[0-9a-f]{64}\.json$/.test(name)) continue;
     const file = join(directory, name);
-    // Another hook may remove the file first.
+    // A concurrent hook may remove the file first.
     const found = await stat(file).catch(() => null);
     if (found === null || found.mtimeMs > Date.now() - KEPT_MS) continue;
     await rm(file, { force: true }).catch(() => undefined);
@@ -184,7 +184,7 @@ async function serve(
       .then((bytes) => answer(readHook(bytes), gone.signal))
       .then((output) => reply(200, output))
       .catch(({ message }: Error) => {
-        // Claude Code may run the tool after other statuses than 2xx.
+        // A denial has the status 200, because Claude Code may run the tool after a status other than 2xx.
         if (options.observe === true) reply(400, { error: message });
         else reply(200, deny(new Error(`the tool did not run: ${message}`)));
         terminal.printError(`svc hook: ${message}`);

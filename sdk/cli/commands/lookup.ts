@@ -160,8 +160,8 @@ const statedBy = ({ record }: sdk.Lookup): Stated | undefined => {
 };
 
 /**
- * Whether the evidence of NOT_FOUND proves that the log has the proof, without a verdict yet. Any other id of
- * this proof gets NOT_FOUND, too, where only a proof id resolves.
+ * Whether evidence proves that a proof with the status NOT_FOUND is in the log, and so only lacks a verdict. Not for an
+ * id of the proof's artifacts, which is NOT_FOUND on a route for proof ids even if the proof has a verdict.
  */
 const awaitsVerdict = (
   identifier: string,
@@ -176,7 +176,7 @@ const lookupExit = (identifier: string, found: sdk.Lookup): ExitCode =>
     ? EXIT.undecided
     : verdictExit(found.verification_status, found.can_assert_validity, statedBy(found));
 
-/** Success only if view and verdict assert validity: they may be of different kinds or snapshots. */
+/** Success only if both the view and the verdict assert validity: their kinds or snapshots may differ. */
 const viewExit = (
   identifier: string,
   view: Pick<sdk.Lookup, 'verification_status' | 'can_assert_validity'>,

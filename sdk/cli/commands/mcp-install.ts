@@ -37,7 +37,7 @@ async function install(invocation: Invocation<InstallOptions>): Promise<ExitCode
   const [host = '', ...target] = args;
   const { engineUrl, tenantId } = invocation.engine();
   const { agent, file, map, name, observe, run, timeout, waitForApproval } = options;
-  // A host starts svc in another directory and with another PATH, so all paths are absolute.
+  // A host may start svc in a different directory and with a different PATH, so all paths are absolute.
   const given = [
     ...['--agent', agent],
     ...(timeout ? ['--timeout', String(timeout / 1_000)] : []),

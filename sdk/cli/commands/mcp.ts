@@ -26,7 +26,7 @@ import { EXIT, type ExitCode } from '../terminal.js';
 const TIMEOUT_MS = 5_000;
 /** Time limit for the close of a run: hosts kill a proxy that does not exit. */
 const CLOSE_TIMEOUT_MS = 10_000;
-/** After a call that did not reach the engine, other calls fail at once for this time. */
+/** After a call that did not reach the engine, further calls fail at once for this time. */
 const BREAKER_MS = 2_000;
 
 export interface McpOptions {
@@ -150,7 +150,7 @@ function connector(
   const url = new URL(first);
   const isLocal = ['127.0.0.1', 'localhost', '[::1]'].includes(url.hostname);
   if (serverToken !== undefined && url.protocol !== 'https:' && !isLocal) {
-    throw new UsageError('SVC_MCP_SERVER_TOKEN is sent over https only');
+    throw new UsageError('SVC_MCP_SERVER_TOKEN is a secret: TARGET must be https or local');
   }
   return () => Promise.resolve(new HttpServer(url, serverToken));
 }
@@ -194,7 +194,7 @@ async function serveHost(
     server.read(relay.server).then(() => 'server' as const),
   ]);
   if (ended === 'host') relay.stopAdmitting();
-  // Results that arrive while the server ends still count.
+  // Ends the server first: results that it sends while it ends still count.
   await server.close();
   await relay.close();
   await run

@@ -25,7 +25,7 @@ const ACTIONS = {
   test: async (engine, { cases, id, since }) =>
     sdk.testOverlayHttp(engine, {
       overlay_id: given(id, '--id'),
-      // Without both, the command would exit with 0 although nothing was tested.
+      // Requires cases, --since or both: with neither, the command would exit with 0 although nothing was tested.
       ...(cases === undefined
         ? { since: given(since, '--cases or --since') }
         : { cases: await readCases(cases), ...(since !== undefined && { since }) }),

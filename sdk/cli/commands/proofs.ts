@@ -92,7 +92,7 @@ const REPLAY_CODES: Record<sdk.Replay['result'], ExitCode> = {
 export const replayCommand: CommandSpec = {
   name: 'replay',
   summary: 'Replay the decision of a proof from its pinned inputs',
-  description: `FILE is an output of \`svc export\`; - reads standard input. ${NEEDS_ENGINE} Exits 0 when the replay matches, 1 when it diverges, and 3 when the running policy engine has another version than the policy engine that decided.`,
+  description: `FILE is an output of \`svc export\`; - reads standard input. ${NEEDS_ENGINE} Exits 0 when the replay matches, 1 when it diverges, and 3 when the running version of the policy engine is not the version that decided.`,
   examples: ['svc replay 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', 'svc replay proof.json --json'],
   argument: '<PROOF_ID|FILE>',
   options: [['--policy <DIGEST>', 'also evaluate this policy set; with PROOF_ID only']],

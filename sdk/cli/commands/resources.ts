@@ -297,7 +297,7 @@ export const createKeyCommand: CommandSpec<KeyOptions> = {
     try {
       created = await sdk.createApiKeyHttp(engine(), input);
     } catch (error) {
-      // The next attempt does not overwrite a file.
+      // The next attempt needs this name: it does not overwrite a file.
       await rm(out, { force: true });
       throw error;
     }

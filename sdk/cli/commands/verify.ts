@@ -57,7 +57,7 @@ export const verifyCommand: CommandSpec<VerifyOptions> = {
 
 async function online(invocation: Invocation<VerifyOptions>): Promise<ExitCode> {
   const { argument, options, json, terminal } = invocation;
-  // Online verification ignores pins: its result would mislead a user who gave them.
+  // Options for --offline only: online verification ignores pins, and its result would mislead a user who gave them.
   const OFFLINE = [
     'pins',
     'aepKey',

@@ -17,7 +17,7 @@ import {
 } from './message.js';
 import { openReply, reject, type Reply } from './reply.js';
 
-/** Limit of messages that a server sent before the host opened its GET stream. */
+/** Maximum number of messages kept for a host that has no open GET stream. */
 const WAITING_MAX = 100;
 
 /** An open request, with the id and the progress token that the host chose. */

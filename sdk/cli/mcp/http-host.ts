@@ -67,7 +67,7 @@ export async function listenForHosts({ port, token, serve }: HostListenerOptions
     res.writeHead(200).end();
   }
 
-  /** A web page could reach this port, also under another host name (DNS rebinding). */
+  /**  */
   function rejection({ headers, url }: IncomingMessage): [number, string] {
     const { origin, host = '', authorization } = headers;
     if (!names.includes(host)) return [403, 'unknown host'];
@@ -148,7 +148,7 @@ function mirrors({ headers }: IncomingMessage, message: Message, version: string
   const method = methodOf(message) ?? '';
   const name = nameIn(message);
   const given = headers['mcp-name'];
-  // Some clients send no `Mcp-Name` with requests about tasks.
+  // Requests about tasks need no `Mcp-Name`, because some clients do not send it.
   const isNamed = typeof given === 'string' ? decode(given) === name : method.startsWith('tasks/');
   return (
     headers['mcp-protocol-version'] === version &&

@@ -144,7 +144,7 @@ export class HttpServer implements Connection {
       const message = { ...readMessage(utf8(data)), relatedTo: id };
       const isAnswer = isResponse(message);
       if (isAnswer && message.json['id'] !== id) {
-        throw new Error('the response has the id of another request');
+        throw new Error('the response does not have the id of its request');
       }
       if (isAnswer) this.note(request, message, response);
       await this.receiver?.message(message);
@@ -181,12 +181,12 @@ export class HttpServer implements Connection {
         if (response === null) return;
         for await (const data of this.events(response, signal)) {
           const message = readMessage(utf8(data));
-          // A response belongs to the stream of its request.
+          // Ignores responses: a response belongs to the stream of its request.
           if (!isResponse(message)) await this.receiver?.message(message);
         }
         attempts = 0;
       } catch {
-        // The next attempt may succeed; if the server is gone, requests report it.
+        // Ignored: the next attempt may succeed, and if the server is gone, the requests report it.
       }
       await sleep(RECONNECT_MS, undefined, { signal }).catch(() => undefined);
     }
@@ -228,7 +228,7 @@ export class HttpServer implements Connection {
     const sent = start(this.url, { method, headers: all, signal });
     sent.end(body);
     const [response] = (await once(sent, 'response')) as [IncomingMessage];
-    // The code that reads a broken stream reports the error.
+    // Ignored here: the code that reads a broken stream reports the error.
     response.on('error', () => undefined);
     sent.on('error', () => undefined);
     return response;

@@ -135,13 +135,13 @@ const INVISIBLE = /\p{Default_Ignorable_Code_Point}/u;
  * leads elsewhere after a symbolic link. The caller then states no fact.
  */
 export function normalPath(path: string, root?: string): string | undefined {
-  // NFKC turns look-alikes such as U+FF0F and U+2024 into `/` and `.`.
+  // Rejects look-alikes such as U+FF0F and U+2024, which NFKC turns into `/` and `.`.
   if (path !== path.normalize('NFKC') || INVISIBLE.test(path)) return undefined;
   if (path.startsWith('~') || (root === undefined && !path.startsWith('/'))) return undefined;
   const names: string[] = path.startsWith('/') ? [] : (root ?? '').split('/').slice(1);
   for (const name of path.split('/')) {
     if (name === '' || name === '.') continue;
-    // Windows drops dots and spaces at the end, and some servers trim.
+    // Windows drops dots and spaces at the end of a name, and some servers trim names.
     if (!SEGMENT.test(name) || /^ |[ .]$/.test(name)) return undefined;
     else names.push(name);
   }

@@ -43,7 +43,7 @@ export const ERROR = {
   notAdmitted: -32000,
 } as const;
 
-/** Tool schemas nest deeper than the documents of the service. */
+/** Limit of nesting: tool schemas nest deeper than the documents of the service. */
 const MAX_DEPTH = 256;
 
 /** Throws an `Error` whose message says why the bytes are not one message. */
@@ -112,7 +112,7 @@ export function idOf({ json }: Message): RequestId | null | undefined {
 export const isResponse = ({ json }: Message): boolean =>
   json['method'] === undefined && ('result' in json || 'error' in json);
 
-/** Equal for names that differ only in case: the first step turns the Kelvin sign into k, the second ſ into S. */
+/** Folds the case of a name: the first step turns the Kelvin sign into k, the second ſ into S. */
 export const foldCase = (name: string): string => name.toLowerCase().toUpperCase();
 
 /** Whether a parser that ignores the case of names, as in Go, would read a member as one of `names`. */

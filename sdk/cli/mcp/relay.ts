@@ -27,14 +27,14 @@ import {
 import { openTasks } from './tasks.js';
 
 const INVALID = 'the message is not a JSON-RPC 2.0 message';
-/** A host with more open requests is broken or hostile. */
+/** Maximum number of open requests: a host with more is broken or hostile. */
 const PENDING_MAX = 1_000;
 /** After a cancellation, the time in which a result still counts as the outcome. */
 const CANCEL_GRACE_MS = 2_000;
-/** Progress keeps a host from giving up while an approval is pending. */
+/** Interval of progress notifications, which keep a host from giving up while an approval is pending. */
 const PROGRESS_MS = 5_000;
 
-/** Limit of tool lists of which the host has not read the last page. */
+/** Maximum number of tool lists whose last page the host has not read. */
 const UNFINISHED_MAX = 100;
 
 /** A request of the host without a response. */
@@ -231,7 +231,7 @@ export class Relay {
       this.options.log(text);
       if (progressToken === undefined) return;
       const report = (): void => {
-        // The values are tiny, because progress must increase when the server later reports its own values.
+        // Tiny values, because progress must never decrease, and the server may later report its own values.
         const params = { progressToken, progress: ++sent / 1e6, message: text };
         void this.options.toHost(
           makeMessage({ jsonrpc: '2.0', method: 'notifications/progress', params }, id),
@@ -273,7 +273,9 @@ export class Relay {
   }
 }
 
-/** The error for a number that JSON parsers round: the hash could cover another value than the tool reads. */
+/**
+ * The error for a number that JSON parsers round: the hash could cover a value other than the one that the tool reads.
+ */
 function inexact(digits: string): Error {
   const shown = digits.length > 40 ? `${digits.slice(0, 40)}…` : digits;
   return new Error(
@@ -281,7 +283,7 @@ function inexact(digits: string): Error {
   );
 }
 
-/** 1 and "1" are different ids. */
+/** The text of an id, which differs for 1 and "1". */
 const keyOf = (id: unknown): string => JSON.stringify(id) ?? '';
 
 function outcomeIn({ json, isStrict }: Message): CallOutcome {
@@ -300,7 +302,7 @@ function withProofIn(response: Message, admission: Admission | null): Message {
   return makeMessage({ ...json, result: withProof(json['result'], admission) }, relatedTo);
 }
 
-/** The message that the model reads. A call that starts a task has no tool result. */
+/** The message that the model reads: an error for a call that starts a task, which has no tool result. */
 function rejectionOf(id: RequestId, call: Message, error: unknown): Message {
   if (!isNotAdmitted(error)) {
     return errorResponse(id, ERROR.internal, (error as Error).message);
@@ -308,7 +310,7 @@ function rejectionOf(id: RequestId, call: Message, error: unknown): Message {
   if (paramsOf(call)['task'] !== undefined) {
     return errorResponse(id, ERROR.notAdmitted, error.message);
   }
-  // Revisions since 2026-07-28 require `resultType`.
+  // Sets `resultType`, which revisions since 2026-07-28 require.
   const type = versionIn(call) === undefined ? {} : { resultType: 'complete' };
   return makeMessage({ jsonrpc: '2.0', id, result: { ...type, ...failedTool(error) } });
 }

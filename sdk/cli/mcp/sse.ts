@@ -18,7 +18,7 @@ export async function* readEvents(
   try {
     for await (const chunk of stream) {
       rest += decoder.decode(chunk, { stream: true });
-      // A CR at the end may be the first half of CRLF.
+      // Keeps a CR at the end, which may be the first half of CRLF.
       const lines = rest.split(/\r\n|\n|\r(?!$)/);
       rest = lines.pop() ?? '';
       if (rest.length + size > MAX_EVENT_CHARS) return;
@@ -35,6 +35,6 @@ export async function* readEvents(
       }
     }
   } catch {
-    // Callers detect a broken stream by missing events.
+    // Ignored: callers detect a broken stream by its missing events.
   }
 }

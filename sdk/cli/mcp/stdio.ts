@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import type { Readable, Writable } from 'node:stream';
 import { type Connection, readMessage, type Receiver } from './message.js';
 
-/** Messages with embedded files are large, but a line without an end must not fill the memory. */
+/** Messages with embedded files are large, but an endless line must not fill the memory. */
 const MAX_LINE_BYTES = 64 * 2 ** 20;
 
 /** Time to exit for a server, once after the end of its input and once after SIGTERM. Hosts end the proxy after 2 s. */
@@ -65,7 +65,7 @@ async function readLines(input: Readable, receiver: Receiver): Promise<void> {
         parts.push(chunk.subarray(start, end));
         const line = Buffer.concat(parts);
         [parts, size] = [[], 0];
-        // An empty line may still end in CR.
+        // Skips empty lines, which may still end in CR.
         if (line.length > 1) await receive(line, receiver);
       }
       parts.push(chunk.subarray(start));

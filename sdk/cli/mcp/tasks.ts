@@ -2,7 +2,7 @@ import type { CallOutcome } from '../../adapters/gate.js';
 import type { Outcome } from '../../adapters/options.js';
 import { isObject, type JsonObject, makeMessage, type Message, objectIn } from './message.js';
 
-/** A server with more unfinished tasks is broken or hostile: later tasks have no outcome. */
+/** Maximum number of unfinished tasks: a server with more is broken or hostile, and further tasks get no outcome. */
 const OPEN_MAX = 1_000;
 
 /**

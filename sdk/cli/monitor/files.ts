@@ -6,7 +6,7 @@ import { openHttpClient } from '../../http/client.js';
 import { SdkError, type CallOptions } from '../../index.js';
 import { parseBaseUrl } from '../../options.js';
 
-/** Above the largest entry bundle: 256 entries of 64 KiB. */
+/** Limit of a response: above the largest entry bundle, 256 entries of 64 KiB. */
 const MAX_BYTES = 17 * 1024 * 1024;
 /** Where a public API serves its log; a static mirror serves it at the root. */
 const PREFIXES = ['log/', ''];

@@ -146,8 +146,7 @@ function openWatched(
     for (const path of paths) {
       for (const file of await reporting(path, filesOf(path))) {
         const found = read(file).catch(async (error: unknown) => {
-          // The file was deleted after the listing. A link to a missing file still exists, and is
-          // reported.
+          // Skips a file that was deleted after the listing, but reports a link to a missing file.
           if (file !== path && (await lstat(file).then(() => false, isMissing))) return [];
           throw error;
         });

@@ -13,7 +13,7 @@ import {
 import { UsageError } from '../config.js';
 import { isMissing } from './files.js';
 
-/** Not synced: a page that a crash damages has another digest, and is rebuilt from the log. */
+/** Map pages in a directory, without fsync: a page that a crash damaged does not match its digest, and is rebuilt. */
 export class DirectoryPages implements MapStore {
   private readonly stale = new Map<string, PageId>();
 
@@ -66,7 +66,7 @@ export async function openStore(directory: string | undefined, origin: string) {
     await writeDurably(file, encodeState(next), async (replace) => {
       const unlock = await lockFile(`${file}.lock`);
       try {
-        // Replacing the state of another process could lose the alarms that it found.
+        // Never replaces the state of another process, which may contain alarms that only that process found.
         if ((await versionOf(file)) !== version) {
           throw new UsageError(
             `another process uses ${directory}: give each monitor its own directory`,

@@ -229,7 +229,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
           'another log',
           'valid',
           () => asPage(htmlOf('valid', liarOrigin)),
-          'this server names another key, ',
+          'this server names the key ',
         ],
         [
           'evidence of another log',
