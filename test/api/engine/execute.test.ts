@@ -89,7 +89,7 @@ describe('concurrent executions', () => {
     expect(await setup.treeSize()).toBe(before + 1);
   });
 
-  it('are announced in few notifications, and each gets its own receipt', async ({
+  it('are announced to the worker in few jobs, and each execution gets its own receipt', async ({
     setup: { key, withEngine },
   }) => {
     await withEngine({ coalesceMs: 200, coalesceItems: 64 }, async ({ call, worker }) => {

@@ -46,7 +46,7 @@ it('POST /v1/agent/admissions > accepts a fact while the set that declares it is
   });
 });
 
-it('replay > evaluates the stored facts under the recorded and under another policy set', async ({
+it('replay > evaluates the stored facts under the recorded policy set and under a different set', async ({
   setup,
 }) => {
   await activate(setup);

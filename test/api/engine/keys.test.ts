@@ -12,7 +12,7 @@ const it = engineTest();
 const send = ({ execute }: Setup, apiKey: string, body = executeBody()) =>
   execute(body, headersFor(apiKey));
 
-/** Each key has only the fault in its name: format and checksum are otherwise valid. */
+/** API keys by test name. An invalid key has only the fault that the name states. */
 const KEYS: Record<string, (setup: Setup) => string | Promise<string>> = {
   good: ({ key }) => key,
   malformed: () => 'svc_sk_nonsense',

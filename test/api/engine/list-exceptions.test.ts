@@ -29,7 +29,7 @@ it('list of proofs > shows an erased proof without agent, tool and restriction',
 });
 
 describe('list of proofs with a status filter', () => {
-  // Without a status filter, one request does not scan 4,100 proofs.
+  // 4,100 proofs are more than one request scans without a status filter.
   it('lists on the first page a proof that is not valid, although 4,100 valid proofs are newer', async ({
     setup,
   }) => {

@@ -174,7 +174,7 @@ describe('cursor of GET /v1/proofs', () => {
     }
   });
 
-  it('follows from its position and values that the tenant knows', async () => {
+  it('depends only on its position, the tenant and the filters', async () => {
     const { next_cursor: cursor, proofs } = await page({ limit: '2', effect: 'ADMIT' });
     const own = { list: 'proofs', tenantId: TENANT, filters: { effect: 'ADMIT' } };
     expect(formatCursor(own, String(proofs.at(-1)!.leaf_index))).toBe(cursor);

@@ -220,7 +220,7 @@ describe('replay after tampering', () => {
     expect(pointersIn(harmless)).toEqual(['/policy/digest']);
     expect(harmless.differences[0]?.recorded).toBe(before.policy_digest);
 
-    // An altered engine version in the stored manifest changes nothing.
+    // The replay does not read the engine version from the stored manifest.
     await setup.byHand(
       (tx) => tx`
       update svc.policy_set set manifest =

@@ -48,7 +48,7 @@ it('an approval admits the request of an API key that expires before the worker 
   expect((await secondOf(sent)).aep.decision).toMatchObject({ effect: 'ADMIT' });
 });
 
-it('a replay under another set keeps the denial by an approver', async () => {
+it('a replay under a different policy set keeps the denial by an approver', async () => {
   const pending = await held();
   const sent = await send(approver.approve(about(pending), { decision: 'reject' }));
   const { aep, proof_id } = await secondOf(sent);
@@ -63,7 +63,7 @@ it('a replay under another set keeps the denial by an approver', async () => {
   });
 });
 
-it('an approval does not waive another policy of the set in force', async () => {
+it('an approval does not waive the other policies of the set in force', async () => {
   const pending = await held();
   await activate({ permit: PERMIT, hold: HOLD, never: 'forbid (principal, action, resource);' });
   const { aep } = await secondOf(await send(approver.approve(about(pending))));

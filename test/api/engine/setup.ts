@@ -193,8 +193,7 @@ export type Resources = Record<
 >;
 
 /**
- * Creates one resource of each kind for a tenant. Returns the ids by the parameter or member that
- * takes the id.
+ * Creates one resource of each kind for a tenant. Returns the ids, keyed by the parameter or member that takes the id.
  */
 export async function fillTenant(
   { post, publish, registry }: Setup,

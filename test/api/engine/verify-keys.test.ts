@@ -80,7 +80,7 @@ describe('signing key', () => {
     }
   });
 
-  it('does not make an AEP valid that it signed but the log lacks', async ({ setup }) => {
+  it('does not make an AEP valid that is signed but is not in the log', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne('DELETE_AUDIT_LOG'));
     const admitting = {
       decision: { effect: 'ADMIT' as const, reasons: document.aep.decision.reasons },
@@ -162,7 +162,7 @@ describe('signing key', () => {
     expect(checkOf(verdict, 'signature')).toBe('fail');
   });
 
-  /** Admits a proof that the worker signs with another key. */
+  /** Admits an action, whose proof the worker signs with `signer`. */
   async function signedBy({ registry }: Setup, signer: ReturnType<typeof newKey>): Promise<string> {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);

@@ -128,7 +128,7 @@ describe('SnapshotPoller', () => {
     });
   });
 
-  it('rejects another location document of the served generation', async () => {
+  it('rejects an altered location document of the generation that it serves', async () => {
     const publicServer = snapshot.publicServer();
     await publicServer.poller.refresh();
     const served = publicServer.poller.current;
@@ -139,7 +139,7 @@ describe('SnapshotPoller', () => {
     expect(publicServer.poller.current).toBe(served);
   });
 
-  it('rejects a snapshot whose checkpoint another log key signed', async () => {
+  it('rejects a snapshot whose checkpoint a different log key signed', async () => {
     const publicServer = snapshot.publicServer();
     const { url } = await snapshot.serve(publicServer);
     const other = new TestSnapshot();

@@ -132,7 +132,7 @@ describe('response to an identifier', () => {
     find.mockRestore();
   });
 
-  it('has no Retry-After on a route for another kind of identifier, or when it resolves', async () => {
+  it('has no Retry-After if the route is for another kind of identifier, or if the identifier resolves', async () => {
     const id = proofIdAt(snapshot.clock.now(), 'new');
     const verify = [`share/${id}`, `passport/cert_${id}`, `proof/${recent}`];
     const others = [`passport/cert_${id}/history`, `proof/${recent}/history`, `evidence/${recent}`];
