@@ -201,7 +201,7 @@ describe('restored database that lacks published leaves', () => {
     await expect(restored.sql`delete from svc.ended_checkpoint`).rejects.toThrow(/append-only/);
   });
 
-  it('continues under a new log name: its proofs are valid, and lost proofs are not found', async () => {
+  it('continues under a new log name: kept and new proofs are valid, and lost proofs are not found', async () => {
     const logKey = testKey();
     const directory = join(home, 'next');
     const publisher = publisherOn({ origin: NEXT_ORIGIN, logKey, directory });

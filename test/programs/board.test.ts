@@ -34,11 +34,11 @@ await writeFile(keyFile, `${KEY}\n`, { mode: 0o600 });
 const start = (env: Record<string, string>): Promise<RunningProgram> =>
   startProgram('board', { BOARD_PORT: '0', BOARD_KEY_FILE: keyFile, ...env });
 
-/** The dashboard on the queue in Postgres. */
+/** A queue dashboard that reads the queue in PostgreSQL. */
 const board = await start({ DATABASE_URL: db.urlFor('svc_board') });
 afterAll(async () => expect(await board.stop()).toBe(0));
 
-/** URL of the Redis for a new user with these permissions. */
+/** Creates a Redis user with these permissions, and returns the URL for this user. */
 async function urlAs(redis: TestRedis, user: string, rights: string): Promise<string> {
   const owner = new Redis(redis.url, { maxRetriesPerRequest: null });
   await owner.call('ACL', 'SETUSER', user, 'on', `>${PASSWORD}`, ...rights.split(' '));
@@ -174,7 +174,7 @@ describe('queue dashboard', () => {
 
 describe.skipIf(skipsRedis)(`queue dashboard over Redis${withoutRedis}`, () => {
   let redis: TestRedis;
-  /** With the permissions of the Redis user that docs/operate.md describes. */
+  /** A queue dashboard that connects as the Redis user that docs/operate.md describes. */
   let redisBoard: RunningProgram;
   beforeAll(async () => {
     redis = await startRedis();

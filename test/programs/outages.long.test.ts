@@ -9,7 +9,7 @@ const WAIT = { timeout: 60_000, interval: 200 };
 const { db, registry } = await testRegistry();
 const { start, activate } = programsOn(db, await testFolder());
 await activate(registry);
-/** Between the database and the programs. */
+/** A proxy between the programs and the database. */
 const proxy = await TcpProxy.open(db.url, 'other');
 afterAll(() => proxy.close());
 const gauges = [
