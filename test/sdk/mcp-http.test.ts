@@ -132,7 +132,7 @@ describe('svc mcp --listen', () => {
     const waiting = one.callTool({ name: 'wait', arguments: {} }, { signal: stop.signal });
     waiting.catch(() => undefined);
     await expect.poll(proxies.ran).toContain('wait');
-    // Another host cancels every id that a request can have within the proxy.
+    // A second host cancels every id that the proxy can have given to a request.
     const _meta = { 'io.modelcontextprotocol/protocolVersion': '2026-07-28' };
     for (let requestId = 1; requestId < 20; requestId++) {
       const params = { requestId, _meta };
