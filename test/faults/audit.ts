@@ -17,7 +17,7 @@ import type { World } from './world.js';
 export interface Audited {
   lost: string[];
   double: string[];
-  /** Problems that fit no other list. */
+  /** Problems that are neither a loss nor a duplicate. */
   wrong: string[];
 }
 
@@ -115,8 +115,8 @@ async function auditRows({ database }: World, client: Client, found: Audited): P
 }
 
 /**
- * There are at most as many unacknowledged tokens as unanswered requests. Their owner finds them in the
- * list and revokes them, as the documentation advises.
+ * There are at most as many unacknowledged tokens as unanswered requests. The tenant finds these tokens in the list
+ * and revokes them, as the documentation advises.
  */
 async function auditTokens(world: World, client: Client, found: Audited): Promise<void> {
   const tokens = client.acts.sent.filter((act) => act instanceof ShareToken);

@@ -35,7 +35,7 @@ export interface ClientOptions {
 export class Client {
   records = new Records();
   readonly acts: Acts;
-  /** Requests without an immediate acknowledgement, by engine. */
+  /** Number of requests without an immediate acknowledgement, for each engine. */
   readonly failedAt: number[];
   private next = 0;
   private singles = 0;
