@@ -71,12 +71,12 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
   const copyOf = (name: string): Promise<Cluster> => clusters.copy('base', name);
 
   const check = async ({ db, registry }: Service) => {
-    // Publishing appends entries, too.
+    // Verifies the entries that publishing has appended.
     await registry.verifyAll();
     return fsck(db, { directory, home, ...keys });
   };
 
-  it('accepts an archived WAL segment again, and rejects another segment of the same name', async () => {
+  it('accepts an archived WAL segment a second time, and rejects a different segment of the same name', async () => {
     const [folder, segment] = [join(home, 'again'), join(home, 'segment')];
     mkdirSync(folder);
     const command = setting(/^archive_command = '(.+)'$/m, folder)

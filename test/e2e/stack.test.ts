@@ -288,7 +288,7 @@ describe('admissions in a running stack', () => {
     const { apiKey } = stack;
     const before = await keysOf(stack);
     expect(before).toMatchObject({ log: { retired: [] } });
-    // The worker signs with its old key again.
+    // The worker keeps its key.
     const [log, verifier] = ['LOG', 'VERIFIER'].map((name) => {
       const file = join(stack.dataDir, `new-${name}.pem`);
       return { publicKey: createSigningKey(file).publicKey, env: { [`${name}_KEY_FILE`]: file } };

@@ -121,7 +121,7 @@ it('served OpenAPI document > lists exactly the lookup routes that these tests c
 
 // These tests need the loops of the programs, which `stack.run` starts.
 describe('proof too old for generic lookups', () => {
-  /** Waits until every public API server answers `status`; returns the time since `began`. */
+  /** Waits until every public API server answers `status`; returns a text with the times since `began`. */
   const arrives = async (path: string, status: string, began: number): Promise<string> => {
     const took = stack.sources.map(async (from) => {
       await expect.poll(() => stack.statusOf(from, path), { interval: 10 }).toBe(status);
