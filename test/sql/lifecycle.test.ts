@@ -55,7 +55,7 @@ const afterFirstRead = (tx: Transaction, then: () => Promise<void>): Transaction
   });
 };
 
-it('appendLogKeyChange > rejects the retirement of a key that signs a checkpoint meanwhile', async () => {
+it('appendLogKeyChange > rejects the retirement of a key that signs a checkpoint during the retirement', async () => {
   const [current, next] = [
     testLog(db, 'test.example/rotated'),
     testLog(db, 'test.example/rotated'),

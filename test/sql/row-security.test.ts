@@ -19,13 +19,13 @@ import { useRegistry } from '../fixtures/use-registry.js';
 const { db, registry } = useRegistry('file');
 let ours: number;
 let theirs: number;
-/** A proof and a pending admission of each tenant. */
+/** A proof of each tenant. */
 let ourProof: string;
 let theirProof: string;
 let ourBatch: string;
 let theirBatch: string;
 let theirPackage: string;
-/** The first tenant's pending admission. */
+/** A pending admission of the first tenant. */
 let ourOpen: string;
 
 beforeAll(async () => {
