@@ -22,7 +22,7 @@ const { db, registry } = useRegistry('test');
 const FLIPS = Object.entries(FLIP);
 const { leafOf, outcomeOf, tamper, verdictAt, holdVerdictLock } = tampering({ db, registry });
 
-it('checkLeaf > fails a revocation whose row is stored under another kind', () => {
+it('checkLeaf > fails a revocation whose row is stored under a different kind', () => {
   const proof_id = registry.item().proofId;
   const entry = Buffer.from(
     entryBytes({
