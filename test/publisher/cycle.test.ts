@@ -57,7 +57,7 @@ describe('publish cycle', () => {
     expect(await snapshot.registry.checkpoints()).toHaveLength(0);
   });
 
-  it('stops at a first verdict entry with a wrong root, also in a log that follows a retired log', async () => {
+  it('stops at a first verdict entry with a wrong root, even in a log that follows a retired log', async () => {
     const { registry } = snapshot;
     registry.addProof();
     registry.endLog('test.example/old');

@@ -240,7 +240,7 @@ describe.each(SERVERS)('a bucket of $name', (kind) => {
     });
 
     it.each(['checkpoint', LOCATION_PATH])(
-      'does not replace the %s of another publisher when it resumes late',
+      'does not replace the %s that a second publisher wrote while the first publisher paused',
       async (pointer) => {
         const late: SnapshotStore = Object.create(directory, {
           replace: {
