@@ -16,7 +16,7 @@ import { firstHostDown, twoHosts } from '../fixtures/two-hosts.js';
 const withRedis = Boolean(process.env['TEST_REDIS_URL']);
 
 const home = await testFolder();
-/** A server only for this file, because its tests kill it. */
+/** A PostgreSQL server for this file only, because the tests of this file kill the server. */
 let database: EmbeddedPostgres;
 let redis: TestRedis | null = null;
 
