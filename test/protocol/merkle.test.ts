@@ -51,7 +51,7 @@ describe('inclusion proofs', () => {
               otherIndex % MAX === index,
             );
           }
-          // Another tree size can have a path of equal length, but not this root.
+          // A tree of a different size can have a path of equal length, but not this root.
           if (otherSize !== n && otherSize <= MAX) {
             const otherRoot = rootOf(sha256, leaves, { start: 0, end: otherSize });
             expect(verifyInclusion(sha256, { ...claim, size: otherSize, root: otherRoot })).toBe(
@@ -167,7 +167,7 @@ it('consistency proofs > are rejected with any bit flipped, any hash omitted or 
 });
 
 describe('CompactRange', () => {
-  it('has the root of the tree at every size, also after it is restored from its state', () => {
+  it('has the root of the tree at every size, even after it is restored from its state', () => {
     let range = new CompactRange(sha256);
     for (let n = 0; n < MAX; n++) {
       expect(range.size).toBe(n);
