@@ -129,7 +129,7 @@ it('fsck > accepts an earlier log key only if that key is pinned, and only up to
   }
 });
 
-it('fsck > accepts an entry of a retired log only if it was valid there and precedes the first entry of this log', async () => {
+it('fsck > accepts an entry of a retired log only if it is valid in that log and precedes the first entry of this log', async () => {
   const origin = 'log.example/next';
   const { verifier } = log.keys;
   await log.append(log.verdict(verifier, { previous: null })); // 11

@@ -53,7 +53,7 @@ export function fuzz(target: Target, seed: number, bounds: Bounds): TargetReport
   };
   const clean = ownNames();
   const heapBefore = process.memoryUsage().heapUsed;
-  // Also mutates inputs that were rejected in a new way.
+  // The first short inputs with each outcome become seeds, too.
   const seeds = [...target.seeds];
   const end = performance.now() + bounds.milliseconds;
   const found = (error: unknown, input: Uint8Array): void => {

@@ -87,7 +87,7 @@ function parseStrictly(bytes: Uint8Array): Head | null {
   return { target, version, headers };
 }
 
-/** An accepted head is unambiguous in its length and its host. */
+/** Reports an accepted head whose length or host is ambiguous. */
 function requireUnambiguous(message: IncomingMessage, head: Head | null): void {
   must(head !== null, 'an invalid head is accepted');
   if (head === null) return;

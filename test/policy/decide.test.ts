@@ -133,7 +133,7 @@ describe('two policy sets in one process', () => {
     expect(permits.decide(input({ tool: 'known-to-its-schema' })).effect).toBe('ADMIT');
   });
 
-  it('are loaded by digest, also after a failed lookup of the same digest', async () => {
+  it('are loaded by digest, even after a failed lookup of the same digest', async () => {
     const db = await freshDatabase();
     try {
       const cache = policyCache(db.as('svc_worker'));
