@@ -125,7 +125,7 @@ it.each([
   },
 );
 
-it('fsck finds an altered and a missing registration', async () => {
+it('fsck finds an altered and a missing registration of an approver', async () => {
   await setup.publish();
   const home = await testFolder();
   const env = {

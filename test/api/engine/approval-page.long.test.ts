@@ -49,7 +49,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       setUserVerified(isUserVerified: boolean): Promise<void>;
     }
 
-    /** Opens the page on a phone with an authenticator that supports one algorithm. */
+    /** Opens the page in a viewport of a phone. The authenticator gets requests for only one algorithm. */
     async function open(algorithm = ES256, origin = named(world.network.url)): Promise<Opened> {
       const context = await browser.newContext({ viewport: PHONE });
       const page = await context.newPage();

@@ -122,7 +122,7 @@ it('an approval causes a second decision, which the repeated admission returns',
   }
 });
 
-it('an API key causes second decisions only about actions that its restriction allows', async () => {
+it('an approval with a restricted API key is accepted only if the restriction allows the action', async () => {
   const pending = await held();
   const approveWith = async (restriction: KeyRestriction): Promise<Reply> => {
     const key = await issueKey(setup.registry, { scopes: ['approve'], restriction });

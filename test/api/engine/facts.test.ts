@@ -25,7 +25,7 @@ async function activate({ registry }: Setup, change = (schema: string) => schema
   return digest.toString('hex');
 }
 
-it('POST /v1/agent/admissions > accepts a fact while the set that declares it is active, and returns the first receipt afterwards', async ({
+it('POST /v1/agent/admissions > accepts a fact while the set that declares it is active, and later repeats the receipt', async ({
   setup,
 }) => {
   await activate(setup);

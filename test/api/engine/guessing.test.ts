@@ -70,7 +70,7 @@ async function admitted({ post }: Setup, id: string): Promise<string> {
   return String(json['registry_proof_id']);
 }
 
-/** Shares the proof by token and in a package. Returns its public ids by path parameter. */
+/** Shares the proof by token and in a package. Returns the public ids, keyed by path parameter. */
 async function shared({ post }: Setup, proof_id: string): Promise<Record<string, string>> {
   const request = {
     schema_version: 'svc.lifecycle.share_token_request/1.0',

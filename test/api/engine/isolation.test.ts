@@ -13,7 +13,7 @@ import type { TestRegistry } from '../../fixtures/registry.js';
 import { unfiltered } from '../../fixtures/unfiltered.js';
 import { engineTest, fillTenant, type Resources } from './setup.js';
 
-/** Two tenants: the owner has one resource of every kind, the stranger requests them. */
+/** Two tenants: the owner has one resource of every kind, and the stranger requests the owner's resources. */
 const OWNER = 'owner';
 const STRANGER = 'stranger';
 const ALL_SCOPES = SCOPES.filter((scope) => scope !== 'admin');

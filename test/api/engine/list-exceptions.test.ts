@@ -56,7 +56,7 @@ describe('list of proofs with a status filter', () => {
     expect(await firstPage(setup, 'BACKEND_LOOKUP_REQUIRED')).toEqual([erased]);
   });
 
-  // Must run last: the verifier cannot continue after this verdict, whose subtrees are made up.
+  // Must run last: this test inserts a verdict with invented subtrees, after which the verifier cannot continue.
   it('finds a proof that had expired when it was first verified', async ({ setup }) => {
     const [expired = ''] = await setup.registry.admitAll([
       setup.registry.item({ intent_id: 'expired' }),

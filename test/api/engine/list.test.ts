@@ -163,7 +163,7 @@ describe('cursor of GET /v1/proofs', () => {
     expect(idsOf(await all({ limit: '5' }))).toEqual(newestFirst(ids));
   });
 
-  it('is valid with another limit but rejected with other filters', async () => {
+  it('is valid with a different limit but rejected with different filters', async () => {
     const { next_cursor: cursor } = await page({ limit: '2', effect: 'ADMIT' });
     expect((await list({ limit: '1', effect: 'ADMIT', cursor: cursor! })).status).toBe(200);
     for (const other of [{}, { effect: 'DENY' }, { effect: 'ADMIT', lane: 'execute' }]) {

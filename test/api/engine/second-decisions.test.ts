@@ -248,7 +248,7 @@ it('verifier, engine and fsck report an altered or missing approval', async () =
 
 it('an approval of a proof from before an adoption has no effect, whatever the time in the id of the proof', async () => {
   const pending = await held();
-  // The engine's clock was five minutes ahead.
+  // As if the engine's clock had been five minutes ahead when it made the id of the proof.
   await withoutTriggers(
     setup.db,
     `update svc.intake set accepted_at = accepted_at - interval '5 minutes' where proof_id = '${pending.proof_id}'`,

@@ -186,7 +186,7 @@ describe('altered database rows', () => {
     await expectNotServed(setup, document.proof_id);
   });
 
-  it('do not make an erased proof valid, even when the caller submits a copy', async ({
+  it('of an erased proof do not make the proof valid, even when the caller submits its earlier export', async ({
     setup,
   }) => {
     const document = await setup.exported(await setup.admitOne());

@@ -115,7 +115,7 @@ describe('signing key', () => {
     });
   });
 
-  it('is rejected when it is of small order, even in the log', async ({ setup }) => {
+  it('is rejected when it is of small order, even when it is in the log', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
     // A is the neutral element, so [S]B = R + [k]A holds for S = 1, R = B and any message.
     const neutral = fromHex(`01${'00'.repeat(31)}`);

@@ -145,7 +145,7 @@ describe('public API server over httpSource', () => {
     expect(origin.breaks).toBe(0);
   });
 
-  it('limits the memory of pages', async () => {
+  it('limits the memory that cached pages use', async () => {
     const source = httpSource(originUrl);
     const pageMemory = { leafBytes: 100 * 1024, upperBytes: 100 * 1024 };
     const { url: base } = await snapshot.serve(snapshot.publicServer({ source, pageMemory }));
