@@ -48,7 +48,7 @@ export interface Fault {
   /** After this fault, no other fault can use the stack. */
   isLast?: true;
   mayExit?: ProcessName[];
-  /** Replaces all other checks. The programs must reject work; returns the problems. */
+  /** Replaces all other checks: checks that the programs reject requests, and returns the problems. */
   mustReject?(scene: Scene): Promise<string[]>;
   /** Further details for the report. */
   note?(): string;

@@ -26,7 +26,7 @@ export const NO_ACTS: ActRates = {
 const MEMBERS = 3;
 const SHORT_TOKEN_MS = 1_500;
 
-/** Acts of a tenant and its operator on admissions, newest first. */
+/** Acts of a tenant and its operator, each on the newest admissions that are suitable. */
 export class Acts {
   readonly sent: Act[] = [];
   private readonly underWay = new Map<Act, Promise<boolean>>();

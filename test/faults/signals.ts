@@ -26,7 +26,7 @@ const NOT_PUBLISHED = new RegExp(
 );
 const RETRIED = 'the next attempt succeeds';
 
-/** A program that is killed, and restarted at once by its supervisor. */
+/** The signs of a program that is killed, and that its supervisor restarts at once. */
 const killed = (process: string, more: Partial<Signals> = {}): Signals => ({
   unready: new RegExp(`^${process}$`),
   mayStatus: RECOVERING,
@@ -51,7 +51,7 @@ const cutOff = (process: string, more: Partial<Signals> = {}): Signals => ({
   ...more,
 });
 
-/** A clock that is off by an hour; the scenario restarts the program to shift its clock. */
+/** The signs of a clock that is off by an hour; the scenario restarts the program to shift its clock. */
 const offClock = (process: string, more: Partial<Signals> = {}): Signals => ({
   unready: new RegExp(`^${process}$`),
   mayStatus: RECOVERING,
