@@ -178,7 +178,7 @@ describe('admissions in a running stack', () => {
     }
   });
 
-  it('leave secrets readable only by their owner, and the snapshot readable by all users, under umask 077', () => {
+  it('run under umask 077 with secrets that only their owner can read, and a snapshot that all users can read', () => {
     const modeOf = (path: string): string => {
       const stats = statSync(join(stack.dataDir, path));
       return `${stats.isDirectory() ? 'folder' : 'file'} ${(stats.mode & 0o777).toString(8)}`;

@@ -11,8 +11,8 @@ import { createPublicStates, RECENT_LOOKUP_LIMIT, type PublicStates } from './st
 import { KINDS, LOOKUPS, NONE, STATES, STATUSES, type Kind } from './table.js';
 
 /**
- * Each public lookup (spec/answers.md) of artifacts in each state, over HTTP, from a stack that
- * received tenants' requests. The expected responses are in table.ts.
+ * Sends each public lookup (spec/answers.md) of artifacts in each state over HTTP to a stack that has processed
+ * tenants' requests. The expected responses are in table.ts.
  */
 
 /** The statuses with `can_assert_validity: true`; for every other status it is false. */
