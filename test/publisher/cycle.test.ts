@@ -273,7 +273,7 @@ it('restarted publisher > signs no record from a page that was replaced together
     writeFileSync(join(directory, pagePath(page)), bytes);
     return page;
   };
-  // Pages are named by their bytes. Only the root in the page above determines their content.
+  // A page is named by the hash of its bytes. Only the root in the page above determines the page's items.
   const lying = refs.map((ref) => {
     const leaves = decodeLeaves(nativeSha256, read(pagePath(ref)));
     const changed = leaves.map((leaf) => {

@@ -13,7 +13,7 @@ import { SqlSnapshot } from '../fixtures/sql-publisher.js';
 import { testFolder } from '../fixtures/test-folder.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
-/** Publishes a registry in a real Postgres, which the real pipeline fills. */
+/** Publishes a registry that the real pipeline fills, in a real Postgres. */
 
 const { db, registry } = useRegistry('file');
 const snapshot = new SqlSnapshot(db);

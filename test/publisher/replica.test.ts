@@ -198,7 +198,7 @@ describe('DATABASE_URL that leads to a standby', () => {
     await db.caughtUp();
   });
 
-  it('makes engine, worker and verifier unready, because it stores nothing', async () => {
+  it('makes engine, worker and verifier unready, because a standby stores nothing', async () => {
     const ofEngine = (sql: Sql) =>
       engineReadiness({ sql, queue: { ping: () => Promise.resolve() } as EngineQueue })();
     const ofWorker = async (sql: Sql) => {
