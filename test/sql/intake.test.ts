@@ -114,7 +114,7 @@ describe('acceptIntake of a repeated request', () => {
   it('creates a new admission when the first is rejected concurrently', async () => {
     const first = registry.item();
     await accept(first);
-    // The first admission is rejected between the conflict and the lookup.
+    // The first admission is rejected after the insert found the conflict, and before the lookup of the admission.
     const between = interposed(registry.engine, /asked\(tenant_no, lane, request_hash/, () =>
       refuse(first),
     );

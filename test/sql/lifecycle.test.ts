@@ -105,7 +105,7 @@ it('appendRevocation > appends nothing for an artifact that is absent or already
   await registry.revoke(deniedId, 'proof');
 });
 
-it('storeTraces > deletes a limited number of old contexts, as engine', async () => {
+it('storeTraces > deletes a limited number of old contexts, with the role of the engine', async () => {
   await db.sql`
     insert into svc.trace (proof_id, traceparent, created_at)
     select gen_random_uuid(), ${TRACEPARENT}, now() - interval '1 hour' - n * interval '1 second'

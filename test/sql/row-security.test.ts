@@ -186,7 +186,7 @@ describe('the tenant tables of the frozen schema', () => {
   });
 
   it.each(['worker', 'verifier', 'publisher', 'admin'])(
-    'lists tables whose readable rows are all visible to the %s role',
+    'are visible with all rows to the %s role, if the role may read them',
     async (program) => {
       const sql = db.as(`svc_${program}`);
       for (const table of tenantTables) {

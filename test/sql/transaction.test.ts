@@ -234,7 +234,7 @@ const failWith = (code: string) =>
     tx.unsafe(`do $$ begin raise exception using errcode = '${code}'; end $$`),
   );
 
-it('isUnavailable > returns true for error codes of an outage, also inside a transaction, and for no other code', async () => {
+it('isUnavailable > returns true for error codes of an outage, in and outside transactions, and for no other code', async () => {
   for (const code of [
     '08006',
     '28P01',

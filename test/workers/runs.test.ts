@@ -116,7 +116,7 @@ describe('close of a run', () => {
     expect(await work(gap)).toEqual(['run_incomplete']);
   });
 
-  it('rejects a request that the engine accepted without seeing the close', async () => {
+  it('causes the rejection of a request that the engine accepted without seeing the close', async () => {
     const id = newRunId();
     const end = close(id, 0);
     await accept(end);
@@ -203,7 +203,7 @@ describe('closes of one group', () => {
 });
 
 describe('number in a run', () => {
-  it('belongs to one request, also under concurrency', async () => {
+  it('belongs to one request, even under concurrency', async () => {
     const id = newRunId();
     const outcomes = await Promise.all(Array.from({ length: 8 }, () => accept(member(id, 0))));
     expect(outcomes.flat().sort()).toEqual([
