@@ -103,7 +103,7 @@ interface Lost {
 }
 
 describe('restored database that lacks published leaves', () => {
-  it('is rejected by the publisher with the next step, before and after new leaves are appended', async () => {
+  it('is rejected by the publisher with an error that names the next step, before and after new leaves are appended', async () => {
     const publisher = publisherOn();
     expect((await fatalErrorOf(publisher.runCycle())).code).toBe('database_behind');
     // Engines and workers do not detect the loss, and append admissions that exist only in this database.

@@ -22,7 +22,7 @@ const MARKUP = '<script>document.title="run"</script>';
 const IMAGE = '<img src=x onerror=document.title="run">';
 const skipsChromium = chromiumPath === null && process.env['CI'] === undefined;
 
-/** The grants that docs/operate.md documents. */
+/** The permissions of the Redis user that docs/operate.md documents. */
 const READER =
   'resetkeys ~{svc}:* resetchannels -@all +@read +eval +evalsha +info +@connection -client +client|setname -keys -scan -randomkey';
 
@@ -56,7 +56,7 @@ async function get({ url }: RunningProgram, path: string) {
   return { status: reply.status, text: await reply.text(), headers: reply.headers };
 }
 
-/** Checks for the queue in Postgres and for the queue in Redis. */
+/** Checks that a dashboard shows the jobs of its queue, in PostgreSQL or in Redis, and changes nothing. */
 async function showsButNeverChanges(config: QueueConfig, board: RunningProgram): Promise<void> {
   const queue = openAdmitQueue(config);
   const jobId = await queue.addRevocations([PROOF_ID], ['trace-1']);

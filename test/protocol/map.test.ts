@@ -27,7 +27,7 @@ import { MemoryStore, nameOf } from '../fixtures/map-store.js';
 import { refusal } from '../fixtures/refusal.js';
 import fc from 'fast-check';
 
-/** The pages below a head, by name, as one update that builds the whole map writes them. */
+/** The names of the pages that one update writes when it builds the whole map. */
 async function pagesOf(model: Model, capacity: number): Promise<string[]> {
   const store = new MemoryStore();
   const changes = [...model].map(([key, value]) => ({ key: fromHex(key), value }));

@@ -101,7 +101,7 @@ describe('monitor of a publisher that misuses its genuine keys', () => {
     },
   );
 
-  it('does not count the time of a slow request against an entry', async () => {
+  it('does not report an entry that the log appended during a slow request of the monitor', async () => {
     setAhead(-90_000);
     const slow: LogFiles = {
       where: 'log',

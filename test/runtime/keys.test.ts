@@ -20,7 +20,7 @@ const NOBODY = 65_534;
 const GROUP = 12_345;
 const TOO_OPEN = 'other users must not be able to read it';
 
-/** Loads a key as another user; returns `loaded` or the error. */
+/** Loads a key as the given user; returns `loaded` or the error. */
 function as(user: { uid: number; gid: number }, load: () => unknown): string {
   process.setegid!(user.gid);
   process.seteuid!(user.uid);

@@ -97,7 +97,7 @@ const callsWith = (name: string, fetcher: typeof fetch) =>
     { publicUrl: facades.good.server.url, fetch: fetcher },
   );
 
-/** Functions whose results are created by the SDK, or are signed documents. */
+/** Functions whose results the SDK creates, or whose results are signed documents. */
 const WITHOUT = ['executeIntentHttp', 'admitHttp', 'admitBatchHttp'];
 
 describe('response member that a later version adds', () => {

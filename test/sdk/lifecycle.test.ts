@@ -58,7 +58,7 @@ it('Svc > rejects answers about another artifact, package or batch', async ({ wo
   }
 });
 
-it('Svc > rejects answers about another approver or overlay, or in another state', async ({
+it('Svc > rejects answers about another approver or overlay, or with the wrong state', async ({
   world,
 }) => {
   const { tenantId } = world.options;
