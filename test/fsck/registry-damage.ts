@@ -307,7 +307,7 @@ export const ALONE: [what: string, ...Damage][] = [
   ],
   [
     'a consistently rewritten log',
-    // The verifier signed the root of the earlier log in its entry.
+    // The verdict entry has the verifier's signature of the root before the rewrite.
     { checkpoint_root_differs: 1, verdict_root_differs: 1, verdict_entry_wrong: 1 },
     () => REWRITTEN_LOG,
   ],

@@ -12,7 +12,7 @@ export interface TargetReport {
   executions: number;
   accepted: number;
   outcomes: Map<string, number>;
-  /** The slowest input, in milliseconds, and its length. */
+  /** The time that the slowest input took, in milliseconds, and the length of this input. */
   slowestMs: number;
   slowestBytes: number;
   findings: Finding[];

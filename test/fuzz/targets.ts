@@ -66,7 +66,7 @@ interface Head {
 }
 
 /**
- * Parses the bytes by RFC 9112; null for an invalid head. Node also accepts RTSP and ICE methods,
+ * Parses the bytes according to RFC 9112; null for an invalid head. Node also accepts RTSP and ICE methods,
  * which is harmless because no route has them.
  */
 function parseStrictly(bytes: Uint8Array): Head | null {
