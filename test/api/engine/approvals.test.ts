@@ -180,7 +180,7 @@ it('exports and receipt evidence prove the approval', async () => {
   }
 });
 
-it('only one of two concurrent approvals causes the second decision', async () => {
+it('only one of four concurrent approvals causes the second decision', async () => {
   const pending = await held();
   const all = [0, 1, 2, 3].map(() => send(approver.approve(about(pending))));
   const statuses = (await Promise.all(all)).map(({ status }) => status).sort();

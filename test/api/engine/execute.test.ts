@@ -59,9 +59,7 @@ it('denied execution > gets 403 with the receipt, the policies and their message
   expect(again.json['receipt']).toEqual(reply.json['receipt']);
 });
 
-it('X-Svc-Idempotency-Key > is rejected when it was used with a different body', async ({
-  setup: { execute },
-}) => {
+it('X-Svc-Idempotency-Key > is rejected with a different body', async ({ setup: { execute } }) => {
   const body = executeBody();
   const headers = { 'X-Svc-Idempotency-Key': 'k-1' };
   const first = await execute(body, headers);

@@ -150,7 +150,7 @@ describe('rate limit', () => {
     }
   });
 
-  it('counts requests to every route, including rejected requests', async ({ key, started }) => {
+  it('counts requests to several routes, even rejected requests', async ({ key, started }) => {
     const engine = await started();
     const headers = headersFor(key);
     const bad: Call[] = [

@@ -114,7 +114,7 @@ describe('listed status', () => {
     expect(idsOf(await all({ status: 'VALID', limit: '2' }))).toEqual(at(0, 1, 3, 6, 7, 8, 9));
   });
 
-  it('equals the status and history of GET /v1/proofs/{proof_id}', async () => {
+  it('is the status that GET /v1/proofs/{proof_id} reports, with a history that ends with the cause', async () => {
     const NOTHING = 'BACKEND_LOOKUP_REQUIRED';
     for (const [place, status, last] of [
       [0, 'VALID', { event: 'verified' }],

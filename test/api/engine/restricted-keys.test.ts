@@ -144,9 +144,7 @@ describe('acceptance of an admission', () => {
     }
   });
 
-  it('keeps `bound` of the first request when the request is repeated with a different key', async ({
-    setup,
-  }) => {
+  it('keeps `bound` of the first request if a different key repeats it', async ({ setup }) => {
     const own = await setup.keyFor({ restriction: { agent_id: 'agent-7' } });
     const other = await setup.keyFor();
     for (const [first, second, bound] of [

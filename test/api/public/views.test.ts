@@ -192,7 +192,7 @@ describe('trust package view', () => {
     await world.close();
   });
 
-  it('answers 503 when the log entry at the leaf index belongs to another proof', async () => {
+  it('throws when the log entry at the leaf index does not match the record of the proof', async () => {
     const { poller } = snapshot.publicServer();
     await poller.refresh();
     const source = directorySource(snapshot.directory);
