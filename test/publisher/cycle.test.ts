@@ -103,7 +103,7 @@ describe('publish cycle', () => {
     }
   });
 
-  it('appends no snapshot entry to an idle log until the last snapshot is about to expire', async () => {
+  it('appends no snapshot entry to an idle log until the log has a new verdict entry', async () => {
     const { registry, clock } = snapshot;
     snapshot.grow(5);
     const publisher = snapshot.publisher();
@@ -179,7 +179,7 @@ describe('publish cycle', () => {
     expect(published.status(ids[699]!, 'trust')).toBe('REVOKED');
   });
 
-  it('detects a lost page that no change affects', async () => {
+  it('writes a lost page again, even if no change affects the page', async () => {
     snapshot.grow(700);
     await snapshot.publishOnce();
     const { location } = (await snapshot.published()).opened;

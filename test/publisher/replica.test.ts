@@ -160,7 +160,7 @@ describe('publisher with a replica', () => {
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });
   });
 
-  it('signs only a tree that the primary also has', async () => {
+  it('signs the tree of the primary although the last leaf of the replica differs', async () => {
     const [id] = await admit(2);
     await registry.reportAll();
     const other = sqlRegistry(primary, primary);

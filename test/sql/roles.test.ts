@@ -176,7 +176,7 @@ it.each([...PROGRAM_ROLES])(
 );
 
 describe('functions of the schema svc', () => {
-  it('are executable only by the granted roles', async () => {
+  it('are not executable by PUBLIC', async () => {
     const [open] = await db.sql<{ names: string[] | null }[]>`
       select array_agg(p.proname::text) as names
       from pg_proc p join pg_namespace n on n.oid = p.pronamespace and n.nspname = 'svc',

@@ -217,7 +217,7 @@ describe('leaf', () => {
   });
 });
 
-it('revocation entry > fails when any of its columns is damaged', async () => {
+it('revocation entry > fails when its column `revokes` or `body` is damaged', async () => {
   const [id = ''] = await registry.admitAll([registry.item()]);
   const index = await registry.revoke(id, 'certificate');
   await registry.verifyAll();
