@@ -101,7 +101,7 @@ describe('inclusion proofs', () => {
     expect(refusal(() => inclusionPath(sha256, leaves, index, n)).code).toBe('out_of_range');
   });
 
-  it('have one hash for each level above the leaf', () => {
+  it('are rejected unless they have one hash for each level above the leaf', () => {
     const [a, b] = [leaves[0]!, leaves[1]!];
     const claim = { index: 0, size: 2, leafHash: a, path: [b], root: nodeHash(sha256, a, b) };
     expect(verifyInclusion(sha256, claim)).toBe(true);

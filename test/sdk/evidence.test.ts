@@ -78,7 +78,7 @@ const run = (...args: string[]) =>
   });
 
 describe('a lookup with pins', () => {
-  it('returns the proved answer about every kind of identifier', async () => {
+  it('returns the proved answer about different kinds of identifiers', async () => {
     const cases: [LookupQuery, string, [string, boolean][]][] = [
       [{ kind: 'proof', identifier: valid }, 'VALID', [[valid, true]]],
       [{ kind: 'certificate', identifier: CERTIFICATE }, 'REVOKED', [[revoked, true]]],

@@ -103,7 +103,7 @@ describe('svc mcp URL', () => {
     await expect.poll(proxies.sent).toEqual(['admission', 'outcome']);
   });
 
-  it('reports a server that is unreachable as the error of each request', async () => {
+  it('reports that a server is unreachable as the error of the request', async () => {
     const connecting = proxies.v1({ target: ['http://127.0.0.1:9/mcp'] });
     await expect(connecting).rejects.toThrow(/MCP server: connect ECONNREFUSED/);
   });
