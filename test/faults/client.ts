@@ -187,7 +187,7 @@ export class Client {
     return [response.status, await response.text()];
   }
 
-  /** Records a status that no fault explains: anything but 5xx and 429. */
+  /** Records a status that no fault explains: anything but 503 and 429. */
   checkResponse(status: number, text: string, what = 'a good request'): void {
     if (status === 503 || status === 429) return;
     const { code = '' } = JSON.parse(text || '{}') as { code?: string };
