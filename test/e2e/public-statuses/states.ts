@@ -205,7 +205,7 @@ function neverGiven(): string {
 /** A tenant that submits actions, shares artifacts and revokes them. */
 export type Tenant = Awaited<ReturnType<typeof openTenant>>;
 
-/** Creates a key with every scope of a tenant on a running engine. */
+/** Creates an API key of a tenant; returns calls with this key to a running engine. */
 async function openTenant(engine: TestEngine, registry: TestRegistry, tenantId: string) {
   const key = await issueKey(registry, { tenantId, scopes: ['admit', 'read', 'lifecycle'] });
   const headers = headersFor(key, tenantId);
