@@ -154,7 +154,7 @@ it('admin status > reports a deleted row of svc.scrub', async () => {
   expect(code).toBe(1);
 });
 
-it('admin backup record > records a backup, and shows it in the metrics of the publisher', async () => {
+it('admin backup record > records a backup, which the publisher role can read but not record', async () => {
   const ages = async () =>
     (await readUpkeep(db.as('svc_publisher'))).maintenance.map(({ kind, endedAt }) => [
       kind,

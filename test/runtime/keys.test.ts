@@ -38,7 +38,7 @@ function as(user: { uid: number; gid: number }, load: () => unknown): string {
 const message = new TextEncoder().encode('what is signed');
 
 describe('signing keys', () => {
-  it('produce equal signatures after a reload, which OpenSSL and WebCrypto verify', () => {
+  it('produce equal signatures after a reload, which OpenSSL and noble verify', () => {
     const made = createSigningKey(file);
     const read = loadSigningKey(file);
     expect(read.publicKey).toEqual(made.publicKey);
