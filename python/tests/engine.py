@@ -1,4 +1,4 @@
-"""An engine without a network, and programs that run with both clients."""
+"""An engine without a network, and test programs that run with the blocking and the async client."""
 
 import json
 from collections.abc import Callable, Coroutine
@@ -47,7 +47,7 @@ def pending(receipt: dict[str, Any], expires_at: str = EXPIRES, date: str = "") 
 
 
 class Engine:
-    """Answers each new body with the next of `answers`, then with an admission. Keeps the bodies in `sent`.
+    """Answers each new body with the next of `answers`, and with an admission after the last. Keeps bodies in `sent`.
 
     An answer is a response, an error to raise, or a function of the body and the number of its proof.
     """
@@ -93,7 +93,7 @@ def client_of(kind: Kind, engine: Callable[..., Any]) -> Any:
 
 
 def tool_of(gate: Gate, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """The function, or a coroutine function for a gate with an `AsyncClient`, admitted as the tool `book`."""
+    """Wraps `function` as the admitted tool `book`, as a coroutine function if the gate has an `AsyncClient`."""
 
     @wraps(function)
     async def coroutine(*args: Any) -> Any:

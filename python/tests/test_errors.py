@@ -14,7 +14,7 @@ FINAL = ["already_decided", "approver_retired", "run_closed", "run_seq_taken"]
 
 
 @pytest.mark.parametrize("code", [*FINAL, "pending_verdict"])
-def test_a_conflict_is_retried_only_if_it_can_end(code: str) -> None:
+def test_a_conflict_is_not_ready_only_if_it_can_end(code: str) -> None:
     problem = {"type": f"urn:svc:problem:{code}", "title": code, "status": 409, "detail": code, "code": code}
     content = json.dumps(problem | {"request_id": "one"}).encode()
     error = http_error(Response(409, {"content-type": "application/problem+json"}, content))

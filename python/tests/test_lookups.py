@@ -16,12 +16,12 @@ from svc_verification.notes import parse_note, parse_tlog_proof
 from .test_vectors import NEXT
 
 PINS = Pins(log_vkey=NEXT["log_vkey"], log_origin="log.example/svc")
-# The package is revoked, so its evidence counts at any age.
+# The package is revoked, and evidence of a revocation never becomes too old.
 EVIDENCE = next(one for one in NEXT["evidence"] if one["identifier"].startswith("pkg_"))
 FORGED = {"generation": "9", "tree-size": "1000000", "issued-at": "2099-01-01T00:00:00.000Z"}
 
 
-def test_the_snapshot_of_a_verified_answer_is_that_of_its_evidence() -> None:
+def test_a_verified_answer_has_the_snapshot_of_its_evidence() -> None:
     identifier, text = EVIDENCE["identifier"], json.dumps(EVIDENCE)
     proved = verify_evidence(text, PINS, identifier=identifier, route="package")
 
@@ -41,7 +41,7 @@ def test_the_snapshot_of_a_verified_answer_is_that_of_its_evidence() -> None:
 @pytest.mark.parametrize(
     "options", [{"route": "proofs"}, {"view": "timeline"}, {"now": "2026-11-22T09:00:00Z"}, {"now": "2026-11-22"}]
 )
-def test_an_unknown_lookup_or_another_form_of_time_is_invalid_input(options: dict[str, Any]) -> None:
+def test_an_unknown_lookup_or_a_malformed_time_is_invalid_input(options: dict[str, Any]) -> None:
     with pytest.raises(SvcError) as caught:
         verify_evidence(json.dumps(EVIDENCE), PINS, **options)
     assert caught.value.code == "invalid_input"
@@ -50,7 +50,7 @@ def test_an_unknown_lookup_or_another_form_of_time_is_invalid_input(options: dic
             verify_export("{}", PINS, **options)
 
 
-def test_the_lookup_kinds_identifier_and_generic_are_the_same() -> None:
+def test_the_routes_identifier_and_generic_have_the_same_answer() -> None:
     answers = [verify_evidence(json.dumps(EVIDENCE), PINS, route=route).answer for route in ("identifier", "generic")]
     assert answers[0] == answers[1]
 

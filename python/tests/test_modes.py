@@ -249,7 +249,7 @@ def test_observe_does_not_wait_for_the_decision_and_admits_the_arguments_before_
     assert engine.shown("kind") == [("admission",), ("outcome",)]
 
 
-def test_observe_records_no_outcome_of_a_body_that_has_not_run() -> None:
+def test_observe_records_no_outcome_of_a_generator_that_has_not_run() -> None:
     engine = Engine()
     gate = Gate(client_of(Client, engine), AGENT, mode="observe", on_not_admitted=print)
     made = admitted(gate, tool="book")(lambda: (one for one in [4]))()
@@ -258,7 +258,7 @@ def test_observe_records_no_outcome_of_a_body_that_has_not_run() -> None:
 
 
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
-def test_the_stop_iteration_of_a_tool_passes(mode: Any) -> None:
+def test_a_stop_iteration_of_a_tool_reaches_the_caller(mode: Any) -> None:
     engine = Engine()
     gate = Gate(client_of(Client, engine), AGENT, mode=mode, on_not_admitted=print)
     with pytest.raises(StopIteration):

@@ -19,7 +19,7 @@ set_tracing_disabled(True)
 
 
 class Scripted(Model):
-    """Calls `book` with these arguments, then ends. Keeps the inputs of its turns."""
+    """A model that calls `book` with these arguments in its first turn, then ends. Keeps the inputs of its turns."""
 
     def __init__(self, arguments: str) -> None:
         call = ResponseFunctionToolCall(call_id="call-1", name="book", type="function_call", arguments=arguments)
@@ -50,7 +50,7 @@ class World:
         return book
 
     def play(self, arguments: str) -> str:
-        """What the model reads as the result of the call."""
+        """Returns the result of the call, as the model reads it."""
 
         async def program() -> str:
             gated = admit_tool(self.tool(), Gate(client_of(AsyncClient, self.engine), AGENT), **self.options)
@@ -101,7 +101,7 @@ def test_options_get_the_arguments_by_name() -> None:
     assert (world.engine.sent[0]["facts"], world.engine.sent[0]["action"]) == ({"seats": 2}, "RESERVE")
 
 
-def test_an_error_of_a_tool_without_a_failure_function_passes_and_is_a_failed_outcome() -> None:
+def test_an_error_of_a_tool_without_a_failure_function_is_raised_and_is_a_failed_outcome() -> None:
     engine = Engine()
 
     async def refuse(*_: Any) -> str:
@@ -117,7 +117,7 @@ def test_an_error_of_a_tool_without_a_failure_function_passes_and_is_a_failed_ou
     assert engine.shown("result") == [(None,), ("failed",)]
 
 
-def test_a_gate_with_a_blocking_client_and_other_tools_are_rejected_at_once() -> None:
+def test_a_blocking_client_and_tools_that_are_not_functions_are_rejected_at_once() -> None:
     world = World()
     other: Any = object()
     for tool, kind in ((world.tool(), Client), (other, AsyncClient)):

@@ -52,7 +52,7 @@ def test_times_and_indexes_that_no_entry_can_have_are_malformed(altered: bytes, 
         Recorded(PROOF_ID, altered, history)
 
 
-def test_a_proof_has_a_verdict_exactly_if_its_history_has_an_event_of_a_verdict() -> None:
+def test_a_record_has_a_verdict_exactly_if_its_history_has_an_event_of_a_verdict() -> None:
     verified, erased = record(), event(4)
     unverified = verified[:1] + b"\x08" + verified[2:16] + b"\xff" * 12 + verified[28:]
     for altered, history in [(verified, b""), (verified, erased), *((unverified, event(kind)) for kind in (1, 2, 3))]:
@@ -63,6 +63,6 @@ def test_a_proof_has_a_verdict_exactly_if_its_history_has_an_event_of_a_verdict(
     Recorded(PROOF_ID, unverified, erased)
 
 
-def test_the_last_time_is_accepted() -> None:
+def test_the_last_time_of_the_year_9999_is_accepted() -> None:
     proof = Recorded(PROOF_ID, record(LAST, NONE, NONE, NONE, verified_at=LAST), event(1, LAST))
     assert proof.verified_at == proof.history[0].at == "9999-12-31T23:59:59.999Z"

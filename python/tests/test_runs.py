@@ -40,7 +40,7 @@ Program = Callable[[Any, Callable[..., Any]], Any]
 
 
 def play(kind: Kind, engine: Engine, program: Program, **options: Any) -> None:
-    """Runs a program with a run, and a tool whose calls belong to the run. The tool records its calls in `ran`."""
+    """Calls `program` with an open run and an admitted tool whose calls belong to the run."""
 
     async def main() -> None:
         client = client_of(kind, engine)
@@ -102,7 +102,7 @@ def test_a_number_that_another_process_used_is_not_used_again(kind: Kind) -> Non
 
 
 @kinds
-def test_the_close_repeats_a_request_without_a_decision_and_its_tool_did_not_run(kind: Kind) -> None:
+def test_the_close_repeats_an_undecided_request_and_records_a_failed_outcome(kind: Kind) -> None:
     engine = Engine(unavailable)
 
     async def program(opened: Any, tool: Callable[..., Any]) -> None:
@@ -119,9 +119,7 @@ def test_the_close_repeats_a_request_without_a_decision_and_its_tool_did_not_run
 @pytest.mark.parametrize(
     ("status", "code"), [(422, "parent_not_found"), (500, "admission_failed"), (403, "key_restricted")]
 )
-def test_a_run_can_be_closed_although_the_repetition_of_a_request_is_rejected(
-    kind: Kind, status: int, code: str
-) -> None:
+def test_a_run_can_be_closed_although_the_repeated_request_is_rejected(kind: Kind, status: int, code: str) -> None:
     engine = Engine(unavailable, problem(status, code))
 
     async def program(opened: Any, tool: Callable[..., Any]) -> None:
@@ -205,7 +203,7 @@ def test_a_second_close_of_a_run_is_rejected_while_the_first_runs() -> None:
 
 
 @kinds
-def test_a_number_at_the_end_that_no_request_uses_is_not_part_of_the_run(kind: Kind) -> None:
+def test_the_close_uses_the_number_of_a_rejected_last_request(kind: Kind) -> None:
     engine = Engine(problem(422, "invalid_facts"))
 
     async def program(opened: Any, tool: Callable[..., Any]) -> None:

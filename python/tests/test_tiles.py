@@ -77,7 +77,7 @@ class Log:
 @pytest.mark.parametrize(
     ("size", "firsts"), [(5, [0, 4, 5]), (256, [0]), (300, [7, 256]), (65_536, [300]), (65_800, [0, 65_600, 65_792])]
 )
-def test_entries_are_those_of_the_signed_tree(size: int, firsts: list[int]) -> None:
+def test_entries_of_altered_files_are_rejected(size: int, firsts: list[int]) -> None:
     log = Log(size)
     for first in firsts:
         log.read.clear()

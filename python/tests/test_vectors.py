@@ -157,7 +157,7 @@ def test_a_second_decision_repeats_the_number_of_its_own_pending_proof(
         (b"[" * 33, "too_deep"),
     ],
 )
-def test_a_text_with_two_meanings_is_rejected(text: bytes, code: str) -> None:
+def test_a_text_that_is_not_strict_json_is_rejected(text: bytes, code: str) -> None:
     with pytest.raises(InvalidError, match=code):
         parse_json(text)
 
@@ -223,7 +223,7 @@ def test_a_reason_and_a_share_token_have_the_expected_hashes() -> None:
     assert sha256(share["token"].encode()).hex() == share["token_hash"]
 
 
-def test_only_the_receipt_of_a_request_is_accepted() -> None:
+def test_a_receipt_with_any_altered_member_is_rejected() -> None:
     for case, status in zip(vectors("receipt"), ("ADMITTED", "DENIED"), strict=True):
         receipt = parse_json(case["body"])
         expected = Expected(EXECUTE_RECEIPT, receipt["request_hash"])
@@ -232,7 +232,7 @@ def test_only_the_receipt_of_a_request_is_accepted() -> None:
             assert not expected.accepts({**receipt, name: "0" * 64}, status)
 
 
-def test_a_checkpoint_and_an_inclusion_proof_are_those_of_the_log() -> None:
+def test_a_checkpoint_and_an_inclusion_proof_verify_with_the_key_of_the_log() -> None:
     case, proof, entries = vectors("checkpoint"), vectors("tlog-proof"), vectors("log-entry")
     text, signers = open_note(case["note"], [parse_vkey(case["vkey"])])
     checkpoint = parse_checkpoint(text, case["origin"])
@@ -249,7 +249,7 @@ def test_an_export_has_the_expected_result() -> None:
     assert case["expected"].items() <= summary.items()
 
 
-def test_ed25519_accepts_the_signatures_of_rfc_8032_only() -> None:
+def test_ed25519_accepts_the_signatures_of_rfc_8032_for_no_altered_message() -> None:
     for case in load("test/vectors/rfc8032.json"):
         public, message, signature = (bytes.fromhex(case[one]) for one in ("public_key", "message", "signature"))
         assert verify_ed25519(public, message, signature)
@@ -297,7 +297,7 @@ NEXT = vectors("next")
 
 
 @pytest.mark.parametrize("evidence", NEXT["evidence"], ids=lambda one: one["identifier"])
-def test_evidence_proves_an_answer_until_it_expires(evidence: dict[str, Any]) -> None:
+def test_evidence_proves_an_answer_that_is_not_a_revocation_until_it_expires(evidence: dict[str, Any]) -> None:
     pins = Pins(log_vkey=NEXT["log_vkey"], log_origin="log.example/svc")
     identifier = NEXT["token"] if len(evidence["identifier"]) == 64 else evidence["identifier"]
     text = json.dumps(evidence)

@@ -274,7 +274,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     expect(await answer.json()).toMatchObject({ code: 'unavailable' });
   });
 
-  it('prints no secrets, and stops in order with its work complete', async () => {
+  it('prints no secrets, and every program that still runs exits with code 0 when it is stopped', async () => {
     const written = up.running.flatMap(({ output }) => output).join('');
     const secrets = join(directory, 'bound', 'deploy', 'secrets');
     for (const name of readdirSync(secrets).filter((file) => /url|password/.test(file))) {

@@ -109,7 +109,7 @@ describe('docker-compose.yml', () => {
     expect(holders('witness-key.pem')).toEqual(['witness']);
     expect(holders('redis-url')).toEqual(['engine', 'worker']);
     expect(holders('postgres-password')).toEqual(['postgres']);
-    // A public key.
+    // `pins.json` contains only public keys.
     expect(service('facade').secrets).toEqual(['pins.json']);
     for (const [name, { secrets = [] }] of all) {
       for (const secret of secrets)

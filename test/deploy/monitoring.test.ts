@@ -50,7 +50,7 @@ describe('alerts', () => {
 
   const healthy = cases.pop()!;
 
-  /** Tests each set of rules with its own cases. */
+  /** Tests each set of rules with the cases of this set. */
   async function expectPassing(suites: { rules: AlertRule[]; tests: object[] }[]): Promise<void> {
     const folder = await mkdtemp(join(tmpdir(), 'svc-alerts-'));
     const files = suites.map(async ({ rules, tests }, i) => {

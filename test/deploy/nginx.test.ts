@@ -21,7 +21,7 @@ const snapshotHeaders = ({ headers }: Response): [string, string][] =>
   [...headers].filter(([name]) => /^x-svc-(tree|snapshot)-/.test(name));
 
 describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
-  it('serves the current snapshot of the public API server, before and after a replacement', async () => {
+  it('serves the snapshot that the public API server serves, before and after a newer snapshot is published', async () => {
     const { registry, clock } = snapshot;
     const publisher = snapshot.publisher();
     const id = registry.addProof();
@@ -61,10 +61,10 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     expect(snapshotHeaders(replaced)).not.toEqual(snapshotHeaders(unchanged));
   });
 
-  it('answers each request with its own request id, also from the cache', async () => {
+  it('answers each request with its own request id, even when the response is from the cache', async () => {
     const port = await freePort();
     const server = await serveLocally((req, res) => {
-      // Like the public API server, which echoes the id.
+      // Echoes the id, as the public API server does.
       res.setHeader('X-Request-Id', req.headers['x-request-id'] ?? '');
       res.setHeader('Cache-Control', 'public, max-age=60').end();
     }, port);
@@ -110,7 +110,7 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
 
   describe.each(apis)('in front of %s', (_api, start, Problem, details, bodyLimit) => {
     it.each(errors)(
-      'answers %s with a problem of that API',
+      'answers %s with a problem in the format of that API',
       async (_name, path, isLong, status, code) => {
         const nginx = await start(await freePort());
         onTestFinished(nginx.close);
@@ -148,7 +148,7 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     });
   });
 
-  it('balancer.conf > sends a long batch to the other engine when one ends during the request', async () => {
+  it('balancer.conf > sends a long batch to the second engine when the first closes the connection', async () => {
     const [port, otherPort] = [await freePort(), await freePort()];
     let dropped = 0;
     const dying = await serveLocally((req) => {
@@ -196,7 +196,7 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     expect(await send('/v1/batches', ENGINE_DEFAULTS.batchLimit + 1)).toBe(413);
   });
 
-  it('balancer.conf > leaves a response that its client does not read to the engine', async () => {
+  it('balancer.conf > does not buffer a long response whose client does not read', async () => {
     const port = await freePort();
     const LONG = Buffer.alloc(64 * 1024 * 1024);
     const responses: ServerResponse[] = [];

@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 const root = new URL('../../', import.meta.url);
 const text = (path: string): string => readFileSync(new URL(path, root), 'utf8');
 
-/** Arguments of log calls that are expressions instead of a text, by file. */
+/** Arguments of log calls that are expressions instead of a text, keyed by file. */
 const FORWARDED_MESSAGES = [
   'api/public/http/answer.ts: problem.message',
   'programs/replica.ts: message',
@@ -17,7 +17,7 @@ const FORWARDED_MESSAGES = [
   'runtime/process/log.ts: message',
 ];
 
-/** Errors that end a program, which then logs their message: the index of the message among the arguments. */
+/** Errors whose message is logged when they end a program: the index of the message in the constructor's arguments. */
 const FATAL_ERRORS: Readonly<Record<string, number>> = { FatalPublishError: 1, StallError: 0 };
 
 it('docs/runbooks.md > quotes every warning and error that programs log', () => {

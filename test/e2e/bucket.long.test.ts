@@ -44,7 +44,7 @@ describe.skipIf(skipsS3)('a stack whose snapshot is in a bucket', () => {
       `the public verdict of ${id}`,
     );
 
-  it('gives public verdicts, also after the publisher was killed during an upload', async () => {
+  it('gives public verdicts, even after the publisher was killed during an upload', async () => {
     await untilValid(await admit('one'));
     network.seen.length = 0;
     network.faults.push({ kind: 'silent', on: /^PUT .*\/map\// });

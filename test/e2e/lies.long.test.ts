@@ -13,8 +13,8 @@ import { ServedLog } from '../fixtures/served-log.js';
 import { svc } from '../fixtures/svc.js';
 
 /**
- * At which step each client detects each false answer of a public API, mirror or cache. Only an operator
- * with all keys can give the last two. `no`: this client cannot detect the answer.
+ * The step at which each client detects each false answer of a public API, mirror or cache. Only an operator with all
+ * keys can cause the lies of the last two rows. `no`: this client cannot detect the lie.
  */
 const TABLE = `
   lie                                  | SDK      | svc      | page        | monitor
@@ -42,7 +42,7 @@ const MINUTE = 60_000;
 const [valid, revoked, absent] = [proofIdOf(0), proofIdOf(2), proofIdOf(99)] as const;
 const PACKAGE = `pkg_${proofIdOf(1000)}`;
 
-/** A log with the same proofs, signed with other keys than those of the service. */
+/** A log with the same proofs, signed with keys that are not the service's. */
 async function forged(
   lie: (values: Map<string, MapValue>) => void,
   members = [valid, revoked],

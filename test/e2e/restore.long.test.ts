@@ -12,8 +12,8 @@ import { sqlPublisher, testKeys } from '../fixtures/sql-publisher.js';
 import { eventually } from '../fixtures/stack.js';
 
 /**
- * The backup procedures of docs/runbooks.md with PostgreSQL's own programs: a base backup, a WAL
- * archive and a dump, after the original machine is lost.
+ * Tests the backup procedures of docs/runbooks.md with PostgreSQL's own programs. Restores a base backup, a WAL
+ * archive and a dump after the loss of the original machine.
  */
 const page = readFileSync(join(packageRoot, 'docs/runbooks.md'), 'utf8');
 /** A setting from the documentation, with the archive directory of this test. */
@@ -47,7 +47,7 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
     await clusters.run('pg_basebackup', '-D', join(clusters.root, 'base'), '-d', primary.url('postgres'), '-c', 'fast', '-X', 'stream'); // prettier-ignore
     afterBackup = await lost.admit(30);
     await lost.publish();
-    // Like archive_timeout, but immediate: switches the WAL segment, which archives it.
+    // Like archive_timeout, but immediate: switches the WAL segment, so that the server archives the segment.
     const [segment] = await lost.db.sql<{ name: string }[]>`
       select pg_walfile_name(pg_switch_wal()) as name`;
     await eventually(
@@ -71,12 +71,12 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
   const copyOf = (name: string): Promise<Cluster> => clusters.copy('base', name);
 
   const check = async ({ db, registry }: Service) => {
-    // Publishing appends entries, too.
+    // Verifies the entries that publishing has appended.
     await registry.verifyAll();
     return fsck(db, { directory, home, ...keys });
   };
 
-  it('accepts an archived WAL segment again, and rejects another segment of the same name', async () => {
+  it('accepts an archived WAL segment a second time, and rejects a different segment of the same name', async () => {
     const [folder, segment] = [join(home, 'again'), join(home, 'segment')];
     mkdirSync(folder);
     const command = setting(/^archive_command = '(.+)'$/m, folder)

@@ -178,7 +178,7 @@ describe('admissions in a running stack', () => {
     }
   });
 
-  it('leave secrets readable only by their owner, and the snapshot readable by all users, under umask 077', () => {
+  it('run under umask 077 with secrets that only their owner can read, and a snapshot that all users can read', () => {
     const modeOf = (path: string): string => {
       const stats = statSync(join(stack.dataDir, path));
       return `${stats.isDirectory() ? 'folder' : 'file'} ${(stats.mode & 0o777).toString(8)}`;
@@ -288,7 +288,7 @@ describe('admissions in a running stack', () => {
     const { apiKey } = stack;
     const before = await keysOf(stack);
     expect(before).toMatchObject({ log: { retired: [] } });
-    // The worker signs with its old key again.
+    // The worker keeps its key.
     const [log, verifier] = ['LOG', 'VERIFIER'].map((name) => {
       const file = join(stack.dataDir, `new-${name}.pem`);
       return { publicKey: createSigningKey(file).publicKey, env: { [`${name}_KEY_FILE`]: file } };

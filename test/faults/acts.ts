@@ -165,7 +165,7 @@ export const sharedArtifact = (single: Single, kind: ArtifactKind): Shared => ({
   status: () => expectedOf(single, kind),
 });
 
-/** A share token. Each request creates a token, so a lost response leaves a token without an owner. */
+/** A share token. Each request creates a token, so a lost response leaves a token that the client does not know. */
 export class ShareToken extends Act {
   /** Number of requests without a response, each of which may have created a token. */
   unknown = 0;

@@ -146,6 +146,6 @@ export async function approve(scene: Scene): Promise<void> {
   const { api_key } = await world.admin(issue);
   const act = new ApprovedAdmission(client, registration, String(api_key));
   await client.acts.begin(act);
-  // The tenant repeats the request until the log has the pending proof, and then the second decision.
+  // Repeats the request until the pending proof is decided, and then the approval until its second decision is decided.
   await until(() => client.acts.send(act), DECIDED_MS, 100);
 }

@@ -17,7 +17,7 @@ import type { World } from './world.js';
 export interface Audited {
   lost: string[];
   double: string[];
-  /** Problems that fit no other list. */
+  /** Problems that are neither a loss nor a duplicate. */
   wrong: string[];
 }
 
@@ -70,7 +70,7 @@ export async function audit(
 
 const nameOf = ({ batchId }: Batch): string => `batch ${batchId ?? ''}`;
 
-/** The log contains each requested revocation once, and no others. */
+/** Checks that the log contains each requested revocation once, and no other revocations. */
 async function auditRevocations(world: World, client: Client, found: Audited): Promise<void> {
   const rows = await world.database.sql<{ body: Buffer }[]>`
     select body from svc.log_entry where kind = 2`;
@@ -88,7 +88,7 @@ async function auditRevocations(world: World, client: Client, found: Audited): P
   for (const name of left) found.lost.push(`the log does not revoke the ${name}`);
 }
 
-/** The registry contains each requested package and erasure, and no others. */
+/** Checks that the registry contains exactly the requested packages and erasures. */
 async function auditRows({ database }: World, client: Client, found: Audited): Promise<void> {
   const { sent } = client.acts;
   const packages = await database.sql<{ id: string }[]>`
@@ -115,8 +115,8 @@ async function auditRows({ database }: World, client: Client, found: Audited): P
 }
 
 /**
- * There are at most as many unacknowledged tokens as unanswered requests. Their owner finds them in the
- * list and revokes them, as the documentation advises.
+ * Checks that there are at most as many unacknowledged tokens as unanswered requests. The tenant finds these tokens in the list
+ * and revokes them, as the documentation advises.
  */
 async function auditTokens(world: World, client: Client, found: Audited): Promise<void> {
   const tokens = client.acts.sent.filter((act) => act instanceof ShareToken);
@@ -152,7 +152,7 @@ async function auditTokens(world: World, client: Client, found: Audited): Promis
   }
 }
 
-/** The log contains every deduplication key once, and no unrequested proof. */
+/** Checks that the log contains one proof for every deduplication key, and no unrequested proof. */
 async function auditLog({ database }: World, client: Client, found: Audited): Promise<void> {
   const { sql } = database;
   const rows = await sql<{ id: string; times: number }[]>`

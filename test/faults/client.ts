@@ -35,7 +35,7 @@ export interface ClientOptions {
 export class Client {
   records = new Records();
   readonly acts: Acts;
-  /** Requests without an immediate acknowledgement, by engine. */
+  /** Number of requests without an immediate acknowledgement, for each engine. */
   readonly failedAt: number[];
   private next = 0;
   private singles = 0;
@@ -187,7 +187,7 @@ export class Client {
     return [response.status, await response.text()];
   }
 
-  /** Records a status that no fault explains: anything but 5xx and 429. */
+  /** Records a status that no fault explains: anything but 503 and 429. */
   checkResponse(status: number, text: string, what = 'a good request'): void {
     if (status === 503 || status === 429) return;
     const { code = '' } = JSON.parse(text || '{}') as { code?: string };

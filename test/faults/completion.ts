@@ -12,7 +12,7 @@ import { Deadline, forEach } from './pace.js';
 import { differingStatuses } from './public.js';
 import type { World } from './world.js';
 
-/** A longer interval, so that the checks of several stacks do not slow down the work of the programs. */
+/** This interval is long, so that the checks of several stacks do not slow down the programs. */
 const POLL_MS = 200;
 
 /**
@@ -76,7 +76,7 @@ async function followBatch(client: Client, batch: Batch): Promise<void> {
     const done = await batchResults(client, batch);
     if (done !== null) batch.proofIds = done;
   } catch {
-    // The next call follows the batch again.
+    // The next call of followBatch tries again.
   }
 }
 
@@ -112,7 +112,7 @@ export async function batchResults(client: Client, batch: Batch): Promise<string
   return ids;
 }
 
-/** The work that the programs still have to do; null when there is none. */
+/** Describes what the programs have not finished yet; null when they have finished everything. */
 async function unfinished(world: World): Promise<string | null> {
   const { sql } = world.database;
   const [row] = await sql<

@@ -22,7 +22,7 @@ export interface Fault {
   name: string;
   /** The signs by which operators recognize the fault; required in the table. */
   kind?: Kind;
-  /** Causes the fault. Resolves when it has happened, with a function to end a lasting fault. */
+  /** Causes the fault. Resolves when the fault has happened, with a function to end a lasting fault. */
   inject(scene: Scene): Promise<Heal | undefined>;
   /** Time limit of `inject`, in milliseconds. */
   injectMs?: number;
@@ -33,7 +33,7 @@ export interface Fault {
   holdMs?: number;
   /** The same fault at several places, which the table causes in one scenario. */
   places?: Fault[];
-  /** `atPlaces` arms this fault during the whole scenario, because only the load triggers the fault. */
+  /** `atPlaces` injects this fault during all other places, because only the load triggers the fault. */
   isBeside?: boolean;
   /** Time limit until everything is committed and public, in milliseconds. */
   recoverMs?: number;
@@ -48,7 +48,7 @@ export interface Fault {
   /** After this fault, no other fault can use the stack. */
   isLast?: true;
   mayExit?: ProcessName[];
-  /** Replaces all other checks. The programs must reject work; returns the problems. */
+  /** Replaces all other checks: checks that the programs reject requests, and returns the problems. */
   mustReject?(scene: Scene): Promise<string[]>;
   /** Further details for the report. */
   note?(): string;
@@ -107,8 +107,8 @@ export const repeated = (
 });
 
 /**
- * One scenario for the same fault at several places. `inject` causes the fault at one place after the
- * other, and meanwhile at every place with `isBeside`.
+ * One scenario for the same fault at several places. `inject` causes the fault at one place after the other, and at
+ * the same time at every place with `isBeside`.
  */
 export const atPlaces = (name: string, places: Fault[], more: Partial<Fault>): Fault => ({
   name,
@@ -158,7 +158,7 @@ export interface Outcome {
   /** Duration of the scenario including its audit. */
   tookMs: number;
   note?: string;
-  /** What `/readyz`, `admin status`, alerts and logs reported. */
+  /** The signs that `/readyz`, `admin status`, alerts and logs showed. */
   seen: Seen[];
   /** A scenario passes if it has no problems. */
   problems: string[];

@@ -4,10 +4,10 @@ import { syncBuiltinESMExports } from 'node:module';
 import { relative } from 'node:path';
 
 /**
- * Loaded into a publisher by `--import`: kills the process with SIGKILL at one write of a publish
- * cycle. A file, which is deleted at the kill, names the write: `<number, from 0> staged` before the rename,
- * `<number> in-place` after the rename, or `<beginning of the path> staged`. Another file gets the path of
- * the write. Only the system call is replaced, before any module of the publisher imports it.
+ * A publisher loads this module by `--import`. The module kills the process with SIGKILL at one write of a publish
+ * cycle. The file KILL_AT_WRITE_FILE, which the module deletes at the kill, names the write: `<number, from 0> staged`
+ * before the rename, `<number> in-place` after the rename, or `<beginning of the path> staged`. A second file gets the
+ * path of the write. The module replaces only `rename`, before any module of the publisher imports it.
  */
 
 const orders = process.env['KILL_AT_WRITE_FILE'] ?? '';

@@ -26,7 +26,7 @@ export const NO_ACTS: ActRates = {
 const MEMBERS = 3;
 const SHORT_TOKEN_MS = 1_500;
 
-/** Acts of a tenant and its operator on admissions, newest first. */
+/** Acts of a tenant and its operator, each on the newest admissions that are suitable. */
 export class Acts {
   readonly sent: Act[] = [];
   private readonly underWay = new Map<Act, Promise<boolean>>();
@@ -37,7 +37,7 @@ export class Acts {
     private readonly eraseUrl: string,
   ) {}
 
-  /** Sends another request of a kind. Returns false when it failed, or when too few proofs are left to act on. */
+  /** Sends the next request of a kind. Returns false when it failed, or when too few proofs are left to act on. */
   async sendNew(kind: ActKind): Promise<boolean> {
     const act = this.makers[kind](this.counts[kind]++);
     return act !== null && this.begin(act);
@@ -48,7 +48,7 @@ export class Acts {
     return this.send(act);
   }
 
-  /** Sends no acknowledged or pending act again: another request would create a second share token. */
+  /** Never sends an acknowledged or pending act again, because a repeated request would create a second share token. */
   send(act: Act): Promise<boolean> {
     if (act.acknowledged) return Promise.resolve(true);
     const underWay = this.underWay.get(act);

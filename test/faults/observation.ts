@@ -10,7 +10,7 @@ import { PROCESSES, type World } from './world.js';
 
 const hasPrometheus = spawnSync('prometheus', ['--version']).status === 0;
 
-/** `admin status` connects and reads many tables, and alerts change at most once a second. */
+/** Intervals of the polls: `admin status` is expensive, and alerts change at most once a second. */
 const EVERY_MS = { unready: 250, status: 1_000, alert: 1_000 } as const;
 const LOOK_MS = 250;
 /** A program that does not answer for this long is unready. */

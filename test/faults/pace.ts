@@ -1,7 +1,7 @@
 import { availableParallelism, loadavg } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Upper bound of the factor: a process that takes longer is considered stalled. */
+/** Upper bound of {@link slowness}: a process that takes longer is considered stalled. */
 const SLOWEST = 4;
 
 /** The factor by which everything takes longer than on an idle machine. */

@@ -44,7 +44,7 @@ const engineKilled = (when: string, breaks: 'unsent' | 'unanswered'): Fault => (
     const matches = commitOf('insert into svc.batch_progress ');
     const killed = world.links['engine-1'].set({ matches, breaks, then });
     const batch = client.newBatch(600);
-    // The client sends this request to the first engine first.
+    // The client sends the first attempt of this request to the first engine.
     batch.n = 0;
     await client.send(batch);
     await killed;

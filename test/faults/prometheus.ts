@@ -19,7 +19,7 @@ export interface Prometheus {
 export interface AlertOptions {
   /** Alerts that are omitted. */
   except: readonly string[];
-  /** Replaces ranges of minutes in expressions. */
+  /** This range replaces ranges of minutes in expressions. */
   range?: string;
 }
 

@@ -27,7 +27,7 @@ const PATHS: Record<ArtifactKind, string> = {
 export const pathOf = (single: Single, kind: ArtifactKind): string =>
   PATHS[kind] + (single.proofId ?? '');
 
-/** The public status that an artifact must have, by the requests about its admission. */
+/** The public status that an artifact must have after the requests about its admission. */
 export function expectedOf({ revoked, isErased, ends }: Single, kind: ArtifactKind): string {
   const chain = ARTIFACT_KINDS.slice(0, ARTIFACT_KINDS.indexOf(kind) + 1);
   if (chain.some((one) => revoked.has(one))) return 'REVOKED';

@@ -1,10 +1,10 @@
 import type { ArtifactKind } from '#protocol/status';
 
-/** Members of both types of requests. */
+/** Members of single admissions and batches. */
 interface Sent {
   /** The sequence number among requests of this type. */
   n: number;
-  /** Attempts alternate between the engines. */
+  /** Number of attempts, which alternate between the engines. */
   attempts: number;
   /** Whether any response acknowledged the request. */
   acknowledged: boolean;
@@ -23,7 +23,7 @@ export interface Single extends Sent {
   revoked: Set<ArtifactKind>;
   isErased: boolean;
   /**
-   * Whether the passport of its proof expires at once. The certificate and the trust artifact expire with
+   * Whether the passport of the proof expires at once. The certificate and the trust artifact expire with
    * the passport.
    */
   ends: boolean;
@@ -39,7 +39,7 @@ export interface Batch extends Sent {
   body: string;
   items: number;
   batchId: string | null;
-  /** Proof ids of its items, by position, once all are committed. */
+  /** Proof ids of the items, in order, once all items are committed. */
   proofIds: string[];
 }
 

@@ -7,7 +7,7 @@ import type { Observation } from './observation.js';
 import { SIGNALS } from './signals.js';
 import { PROCESSES } from './world.js';
 
-/** Some requests are committed and some in flight when the fault happens. */
+/** Duration of the load before the fault, so that some requests are committed and others in flight. */
 const BEFORE_MS = 1_000;
 const AFTER_MS = 700;
 const BRIEFLY_MS = 250;

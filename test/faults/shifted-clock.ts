@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 
 /**
- * Loaded into a program by `--import`: shifts its clock by the milliseconds in a file, which is
- * read repeatedly. Timers use the monotonic clock, which is not shifted, as on a real machine.
+ * A program loads this module by `--import`. The module shifts the program's clock by the milliseconds in a file,
+ * which it reads repeatedly. Timers use the monotonic clock, which is not shifted, as on a real machine.
  */
 
 const file = process.env['CLOCK_SHIFT_FILE'] ?? '';

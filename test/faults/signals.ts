@@ -1,4 +1,4 @@
-/** The signs of a fault that operators must see, and those that they may see. */
+/** The signs of a fault that operators must see, and the signs that they may see. */
 export interface Signals {
   /** Programs whose `/readyz` must fail. */
   unready?: RegExp;
@@ -20,13 +20,13 @@ const DATABASE_USERS = /^(engine|worker|verifier|publisher)/;
 /** Problems that `admin status` may report while programs reconnect or restart: heartbeats are up to two seconds old. */
 const RECOVERING =
   /^(the database (cannot be reached|answers too slowly)|no \w+ (is|has)|(queue|database|jobs) down|(ticks|log|upkeep|scrub|verdict) (failing|stalled))/;
-/** Also what `admin status` reports after some seconds without a successful publish cycle. */
+/** These problems, and those that `admin status` reports after some seconds without a successful publish cycle. */
 const NOT_PUBLISHED = new RegExp(
   `${RECOVERING.source}|^no publish cycle has succeeded|^no signed checkpoint`,
 );
 const RETRIED = 'the next attempt succeeds';
 
-/** A program that is killed, and restarted at once by its supervisor. */
+/** The signs of a program that is killed, and that its supervisor restarts at once. */
 const killed = (process: string, more: Partial<Signals> = {}): Signals => ({
   unready: new RegExp(`^${process}$`),
   mayStatus: RECOVERING,
@@ -51,7 +51,7 @@ const cutOff = (process: string, more: Partial<Signals> = {}): Signals => ({
   ...more,
 });
 
-/** A clock that is off by an hour; the scenario restarts the program to shift its clock. */
+/** The signs of a clock that is off by an hour; the scenario restarts the program to shift its clock. */
 const offClock = (process: string, more: Partial<Signals> = {}): Signals => ({
   unready: new RegExp(`^${process}$`),
   mayStatus: RECOVERING,

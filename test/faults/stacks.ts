@@ -41,7 +41,7 @@ export async function openScene(options: typeof LOAD & WorldOptions = LOAD): Pro
 const REQUESTS_PER_STACK = 500;
 
 /**
- * Runs faults on several stacks concurrently, because most of a fault is waiting. A stack with a failed
+ * Runs faults on several stacks concurrently, because a fault scenario mostly waits. A stack with a failed
  * scenario is replaced, so that it cannot affect the next scenario.
  */
 export async function runFaults(

@@ -23,7 +23,7 @@ const FILES = readdirSync(join(packageRoot, 'sql'), { recursive: true, encoding:
   (name) => name.endsWith('.ts'),
 );
 
-/** Whether one text begins with the other: both are only the beginning of a statement. */
+/** Whether one text begins with the other, because each text is only the beginning of a statement. */
 const isOf = (written: string, listed: string): boolean =>
   written.startsWith(listed.trimEnd()) || listed.startsWith(written);
 

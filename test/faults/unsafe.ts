@@ -23,7 +23,7 @@ export async function runUnsafe(): Promise<Outcome> {
   const scene = await openScene({ ...load, withDisks: false, settings: UNFLUSHED });
   const { database } = scene.world;
   try {
-    // Set for the database: programs refuse a server with this setting.
+    // This setting is set for the database, because programs refuse a server with this setting.
     await database.sql.unsafe('alter database svc set synchronous_commit = off');
     await database.terminateAll();
     await sleep(500);

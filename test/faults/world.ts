@@ -91,9 +91,9 @@ export interface WorldOptions {
   prepare?: (owner: Owner) => Promise<Prepared>;
   /** Checkout whose build the programs run; by default this one. */
   root?: string;
-  /** The snapshot is in a bucket, and two keys are in an HSM. */
+  /** Puts the snapshot into a bucket, and two keys into an HSM. */
   withDevices?: boolean;
-  /** Each program runs twice. */
+  /** Runs each program twice. */
   withReplicas?: boolean;
 }
 
@@ -304,7 +304,7 @@ export async function startWorld(options: WorldOptions) {
       publicUrl,
       tenantId,
       apiKey,
-      /** The output of each program. */
+      /** The folder with the output of each program. */
       dir,
       snapshotDir,
       eraseUrl: databaseUrl('admin', 'erase'),

@@ -172,7 +172,7 @@ describe('fsck of the registry', () => {
     expect(document['not_checked']).toEqual(unchecked);
   });
 
-  it('accepts an erased proof, also before the verifier records the erasure', async () => {
+  it('accepts an erased proof, even before the verifier records the erasure', async () => {
     const { env, damage } = await copies.copy();
     await damage(
       `${erased(proofAt(100), leafAt(100))} ${erasedJustNow(proofAt(101), leafAt(101))}`,

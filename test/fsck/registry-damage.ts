@@ -49,7 +49,7 @@ export const erased = (id: string, leaf: string): string =>
   erasure(id) + withoutPayload(id) + failed(leaf, 'erased');
 export const erasedJustNow = (id: string, leaf: string): string =>
   `${erasure(id)}${withoutPayload(id)} insert into svc.erasure_due select ${leaf}`;
-/** Rewrites the log: changes the time in each status entry, and its hash in the leaf tile. */
+/** Rewrites the log: changes the time in each status entry, and the hash of the entry in the leaf tile. */
 export const REWRITTEN_LOG = `
   update svc.log_entry set at = at + interval '1 second', body = convert_to(regexp_replace(
     convert_from(body, 'UTF8'), '"time":"[^"]*"', '"time":"' || to_char((at + interval '1 second')
@@ -307,7 +307,7 @@ export const ALONE: [what: string, ...Damage][] = [
   ],
   [
     'a consistently rewritten log',
-    // The verifier signed the root of the earlier log in its entry.
+    // The verdict entry has the verifier's signature of the root before the rewrite.
     { checkpoint_root_differs: 1, verdict_root_differs: 1, verdict_entry_wrong: 1 },
     () => REWRITTEN_LOG,
   ],

@@ -86,7 +86,7 @@ describe('fsck of damaged files', () => {
     expect((await check()).corrupt).toEqual(missing);
   });
 
-  it('finds a snapshot that is older than the snapshot in the last run', async () => {
+  it('finds a snapshot that is older than the snapshot that the last run checked', async () => {
     const before = new Map(log.files);
     await log.snapshotAll();
     expect(await check()).toMatchObject({ code: 0 });
@@ -129,7 +129,7 @@ it('fsck > accepts an earlier log key only if that key is pinned, and only up to
   }
 });
 
-it('fsck > accepts an entry of a retired log only if it was valid there and precedes the first entry of this log', async () => {
+it('fsck > accepts an entry of a retired log only if it is valid in that log and precedes the first entry of this log', async () => {
   const origin = 'log.example/next';
   const { verifier } = log.keys;
   await log.append(log.verdict(verifier, { previous: null })); // 11
@@ -171,7 +171,7 @@ it('fsck of public records that the registry contradicts > finds a passing verdi
     ends: [],
   };
   await map.compare(sound);
-  // The verifier withdraws the verdict on a voided proof only later.
+  // The verifier withdraws the verdict on a voided proof in a later pass.
   await map.compare({ ...sound, verifies: false, isVoided: true });
   expect(found).toEqual([]);
   await map.compare({ ...sound, verifies: false });

@@ -58,7 +58,7 @@ const strictJson: Target = {
   name: 'strict-json',
   seeds: texts(...requests, '[1,-0.5,1e3,"\\u00e9",null,true,{"a":[{}]}]', '"a"', ' 0 '),
   run: parsing(parseStrict, (value, input) => {
-    // Accepted JSON parses the same everywhere and round-trips.
+    // JSON that the strict parser accepts must have the same value for JSON.parse, and must survive a round trip.
     must(isDeepStrictEqual(value, JSON.parse(fromUtf8(input))), 'JSON.parse returns another value');
     const canonical = canonicalBytes(value);
     // JSON.stringify turns -0 into 0, as RFC 8785 requires.

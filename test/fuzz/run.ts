@@ -12,7 +12,7 @@ export interface TargetReport {
   executions: number;
   accepted: number;
   outcomes: Map<string, number>;
-  /** The slowest input, in milliseconds, and its length. */
+  /** The time that the slowest input took, in milliseconds, and the length of this input. */
   slowestMs: number;
   slowestBytes: number;
   findings: Finding[];
@@ -53,7 +53,7 @@ export function fuzz(target: Target, seed: number, bounds: Bounds): TargetReport
   };
   const clean = ownNames();
   const heapBefore = process.memoryUsage().heapUsed;
-  // Also mutates inputs that were rejected in a new way.
+  // The first short inputs with each outcome become seeds, too.
   const seeds = [...target.seeds];
   const end = performance.now() + bounds.milliseconds;
   const found = (error: unknown, input: Uint8Array): void => {

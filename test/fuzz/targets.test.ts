@@ -12,7 +12,7 @@ it.each(TARGETS)(
     const { findings, outcomes, executions } = fuzz(target, 1, SHORT_RUN);
     expect(findings).toEqual([]);
     expect(executions).toBeGreaterThan(target.seeds.length);
-    // Well-formed inputs are accepted and most others rejected, or the target tests nothing.
+    // A target that accepts every input or no input would test nothing.
     expect([...outcomes.keys()]).toContain('accepted');
     if (target.name !== 'batch-lines') expect(outcomes.size).toBeGreaterThan(1);
   },

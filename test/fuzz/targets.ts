@@ -66,7 +66,7 @@ interface Head {
 }
 
 /**
- * Parses the bytes by RFC 9112; null for an invalid head. Node also accepts RTSP and ICE methods,
+ * Parses the bytes according to RFC 9112; null for an invalid head. Node also accepts RTSP and ICE methods,
  * which is harmless because no route has them.
  */
 function parseStrictly(bytes: Uint8Array): Head | null {
@@ -87,7 +87,7 @@ function parseStrictly(bytes: Uint8Array): Head | null {
   return { target, version, headers };
 }
 
-/** An accepted head is unambiguous in its length and its host. */
+/** Reports an accepted head whose length or host is ambiguous. */
 function requireUnambiguous(message: IncomingMessage, head: Head | null): void {
   must(head !== null, 'an invalid head is accepted');
   if (head === null) return;

@@ -83,7 +83,7 @@ export const TEXT_TARGETS: readonly Target[] = [
     seeds: texts(checkpoint.note, `${checkpoint.note}— other.example ${'A'.repeat(92)}\n`),
     run: parsing(
       (input) => openNote(fromUtf8Lossy(input), [checkpoint.vkey], nativeVerify),
-      // Only the holder of the key can sign another text.
+      // Only the holder of the key can sign a text other than that of the checkpoint.
       ({ text }) => must(checkpoint.note.startsWith(`${text}\n`), 'an unsigned text'),
     ),
   },

@@ -51,7 +51,7 @@ interface Report {
   /** Requests that were not acknowledged at once. */
   failed: number;
   took: string;
-  /** From the end of the step to an acknowledged request at each engine, and to a healthy status. */
+  /** Time from the end of the step to an acknowledged request at each engine, and to a healthy status. */
   answered: string;
   healthy: string;
   seen: string[];

@@ -31,8 +31,8 @@ const allWith = (ids: string[], status: string): ExpectedStatus[] =>
   ids.map((id) => ({ path: `proof/${id}`, status }));
 
 /**
- * Loses the host of PostgreSQL after its archive failed, restores the backup, and adopts the leaves that
- * were published meanwhile.
+ * Loses the host of PostgreSQL after its archive failed, restores the backup, and adopts the leaves that the backup
+ * lacks.
  */
 export async function recover(day: Day, options: Omit<ClientOptions, 'run'>) {
   const { world, host } = day;

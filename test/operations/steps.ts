@@ -50,7 +50,7 @@ const ANY_SIGNS: Signals = {
 export const seconds = (ms: number): string => `${(ms / 1000).toFixed(1)} s`;
 
 export async function beginStep({ observation }: Day, signals: Partial<Signals>): Promise<void> {
-  // Signs that remain are ignored: the first step repairs its own, and `finish` reported those of earlier steps.
+  // Ignores signs that remain: the first step ends its signs itself, and `finish` has reported those of earlier steps.
   await observation.untilQuiet({ ...ANY_SIGNS, ...signals });
   observation.begin();
 }

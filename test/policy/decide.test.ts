@@ -30,7 +30,7 @@ const engineOf = async (policies: Record<string, string>) =>
 const shipped = await preparePolicyEngine(await makePolicySet(files));
 
 describe('default policy set', () => {
-  it('forbids a tool named DELETE_AUDIT_LOG under any action, and no other tool', () => {
+  it('forbids a tool named DELETE_AUDIT_LOG, but not actions with similar names', () => {
     const agent = { id: 'a', framework: null, bound: false };
     expect(shipped.decide(input({ lane: 'agent', agent, tool: 'DELETE_AUDIT_LOG' }))).toEqual({
       effect: 'DENY',
@@ -41,7 +41,7 @@ describe('default policy set', () => {
     }
   });
 
-  it('denies every action in the live environment', () => {
+  it('denies an action in the live environment', () => {
     const live = input({
       environment: 'live',
       tenant: { tenant_id: 'acme', environment: 'live' },
@@ -133,7 +133,7 @@ describe('two policy sets in one process', () => {
     expect(permits.decide(input({ tool: 'known-to-its-schema' })).effect).toBe('ADMIT');
   });
 
-  it('are loaded by digest, also after a failed lookup of the same digest', async () => {
+  it('are loaded by digest, even after a failed lookup of the same digest', async () => {
     const db = await freshDatabase();
     try {
       const cache = policyCache(db.as('svc_worker'));

@@ -94,13 +94,13 @@ describe('facts of a schema', () => {
     ]);
   });
 
-  it('are rejected by validate when another attribute is annotated as a required fact', async () => {
+  it('must be in `facts`: validate rejects @required_for on any other attribute', async () => {
     const schema = text.replace('tool?: String', '@required_for("REFUND") tool?: String');
     const [problem] = await checkPolicyTexts({ schema, policies: { rule: PERMIT } });
     expect(problem?.message).toContain('context.tool is declared as optional String (required_for');
   });
 
-  it('are rejected by validate when a rule uses an undeclared fact', async () => {
+  it('must be declared: validate rejects a rule that uses an undeclared fact', async () => {
     const rule = `forbid (principal, action, resource) when { context.facts has limit && true };`;
     expect(await problemsOf('amount?: decimal', rule)).toContain(
       'no input contains context.facts.limit: context.facts has amount',

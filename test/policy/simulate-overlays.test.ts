@@ -20,7 +20,7 @@ vi.mock(import('@cedar-policy/cedar-wasm/nodejs'), async (importOriginal) => {
   };
 });
 
-it('admin policy simulate > parses each set once when the log has more overlays than other programs keep', async () => {
+it('admin policy simulate > parses each set once when the log has more overlays than other programs keep in memory', async () => {
   const { files } = await shippedPolicy();
   const policies = { permit: 'permit (principal, action, resource);' };
   const set = await makePolicySet({ schema: files.schema, policies, sentences: {} });

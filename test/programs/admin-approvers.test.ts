@@ -59,7 +59,7 @@ describe('admin approver', () => {
     ]);
   });
 
-  it('rejects a registration that is of another tenant, not signed by its key, or malformed, and unknown names', async () => {
+  it('rejects unknown names, and a registration that belongs to another tenant, is malformed or is not signed by its key', async () => {
     const own = newApprover().registration;
     for (const [registration, why] of [
       [newApprover('rival').registration, /of the tenant rival/],

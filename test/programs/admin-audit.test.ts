@@ -61,7 +61,7 @@ async function fresh(): Promise<AuditRow[]> {
 describe('audit of admin commands', () => {
   let [keyId, digest, aepKeyId, verifierKeyId] = ['', '', '', ''];
 
-  // A command line and its expected audit records.
+  // A command, its further arguments, and the expected audit records.
   const key = join(folder, 'aep.pem');
   const verifierKey = join(folder, 'verifier.pem');
   const { registration, registrationHash } = newApprover('beta');

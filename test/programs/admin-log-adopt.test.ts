@@ -32,7 +32,7 @@ import { ORIGIN } from '../fixtures/snapshot.js';
 import { servePublic, sqlPublisher, testKeys, vkeysOf } from '../fixtures/sql-publisher.js';
 import { testFolder } from '../fixtures/test-folder.js';
 
-/** Databases as they were at a backup, while the public log went on. */
+/** Databases restored from one backup. After the backup, the original database published further leaves. */
 const home = await testFolder();
 const published = join(home, 'public');
 const keys = testKeys();
@@ -77,7 +77,7 @@ const line = (place = published): string[] => [
 const adopt = (db: TestDatabase, place?: string): Promise<AdminReply> =>
   adminOn(db, { url: db.urlFor('svc_erase') })(...line(place));
 
-/** Stores a tenant's request that no worker has processed. */
+/** Stores a tenant's request for a revocation, which no worker has processed. */
 async function requestRevocation(of: TestRegistry, proofId: string): Promise<void> {
   const [{ keyNo }] = await of.admin<[{ keyNo: number }]>`
     select max(key_no) as "keyNo" from svc.api_key`;
@@ -215,7 +215,7 @@ describe('admin log adopt', () => {
 
   it('changes nothing when it is killed, and completes when it is repeated, from a URL instead of a directory', async () => {
     const db = databases[3]!;
-    // Stops the command at its last step before the erasure records.
+    // Stops the command where it writes the erasure records, before it commits.
     const release = await holdLock(db.sql, 'lock table svc.erasure in share mode');
     const child = spawn(
       process.execPath,
@@ -267,7 +267,7 @@ describe('admin log adopt', () => {
         (select count(*)::int from svc.intake where proof_id = ${pending.proofId}::uuid and request is null)
           as erased`;
     expect(left).toEqual({
-      // The rejection was lost, because rejections are not in the log.
+      // This item was rejected after the backup. The adoption cannot know, because rejections are not in the log.
       pending: [partlyRejected[1]],
       chunks: 0,
       revocations: 0,
@@ -292,7 +292,7 @@ describe('admin log adopt', () => {
     await engine.close();
   });
 
-  it('lets an operator store a lost registration of an approver again, without another entry', async () => {
+  it('lets an operator store a lost registration of an approver again, without a second log entry', async () => {
     const { registration, registrationHash } = lostApprover;
     const grown = await treeSize(restored.sql);
     const added = await addApprover(registry.admin, registration);

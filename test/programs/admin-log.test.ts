@@ -103,7 +103,7 @@ interface Lost {
 }
 
 describe('restored database that lacks published leaves', () => {
-  it('is rejected by the publisher with the next step, before and after new leaves are appended', async () => {
+  it('is rejected by the publisher with an error that names the next step, before and after new leaves are appended', async () => {
     const publisher = publisherOn();
     expect((await fatalErrorOf(publisher.runCycle())).code).toBe('database_behind');
     // Engines and workers do not detect the loss, and append admissions that exist only in this database.
@@ -201,7 +201,7 @@ describe('restored database that lacks published leaves', () => {
     await expect(restored.sql`delete from svc.ended_checkpoint`).rejects.toThrow(/append-only/);
   });
 
-  it('continues under a new log name: its proofs are valid, and lost proofs are not found', async () => {
+  it('continues under a new log name: kept and new proofs are valid, and lost proofs are not found', async () => {
     const logKey = testKey();
     const directory = join(home, 'next');
     const publisher = publisherOn({ origin: NEXT_ORIGIN, logKey, directory });

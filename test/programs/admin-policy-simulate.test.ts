@@ -14,7 +14,7 @@ import { testRegistry } from './world.js';
 const { db, registry, admin } = await testRegistry();
 const schema = readFileSync(join(SHIPPED, 'schema.cedarschema'), 'utf8');
 
-/** The number of a new API key of the tenant. */
+/** Creates an API key of the tenant with this scope, and returns the number of the key. */
 async function keyWithScope(scope: string): Promise<number> {
   const keyId = randomBytes(6).toString('hex');
   const about = { tenantId: TENANT, secretHash: randomBytes(32), reviewRef: 'review-1' };
@@ -25,7 +25,7 @@ async function keyWithScope(scope: string): Promise<number> {
 }
 
 describe('admin policy simulate', () => {
-  it('lists the stored admissions that another set would decide differently', async () => {
+  it('lists the stored admissions that a draft set would decide differently', async () => {
     const [kept, changed] = await registry.admitAll([
       registry.item({ action: 'SIMULATE_KEPT' }),
       registry.item({ action: 'SIMULATE_CHANGED' }),
@@ -35,7 +35,7 @@ describe('admin policy simulate', () => {
     });
     const found = await done(admin('policy', 'simulate', folder, '--since', '1h'));
     const changes = found['changes'] as Change[];
-    // Admissions of earlier tests keep their effect, but with other reasons, so `denied` does not count them.
+    // `denied` does not count admissions of earlier tests, which keep their effect and differ only in the reasons.
     expect(found).toMatchObject({ denied: 1, approval_required: 0, admitted: 0 });
     expect(changes.find(({ proof_id }) => proof_id === changed)).toEqual({
       proof_id: changed,

@@ -15,7 +15,7 @@ import { testRegistry } from './world.js';
 
 const { db, registry } = await testRegistry();
 
-/** Connections like those of running programs; each stays open. */
+/** The readiness that the last heartbeat of each program reports. */
 const READINESS = {
   engine: { status: 'ready', dependencies: { database: 'up', queue: 'up' } },
   worker: { status: 'ready', jobs: 'up' },
@@ -105,7 +105,7 @@ describe('admin status', () => {
 });
 
 it('admin status > exits with 2 when PostgreSQL stops responding during the command', async () => {
-  // A statement that the command sends after it has connected.
+  // The proxy stalls at a statement that the command sends after it has connected.
   let isSilent = false;
   const proxy = await TcpProxy.open(env.DATABASE_URL, 'other', (bytes) => {
     if (!bytes.includes('has_table_privilege')) return;
@@ -154,7 +154,7 @@ it('admin status > reports a deleted row of svc.scrub', async () => {
   expect(code).toBe(1);
 });
 
-it('admin backup record > records a backup, and shows it in the metrics of the publisher', async () => {
+it('admin backup record > records a backup, which the publisher role can read but not record', async () => {
   const ages = async () =>
     (await readUpkeep(db.as('svc_publisher'))).maintenance.map(({ kind, endedAt }) => [
       kind,

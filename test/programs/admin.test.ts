@@ -65,7 +65,7 @@ describe('admin with an invalid command line', () => {
   });
 });
 
-describe('admin with a command that the database rejects', () => {
+describe('admin with a command that fails', () => {
   it.for<[string[], string]>([
     [['tenant', 'allow', 'none'], 'unknown tenant none'],
     [['key', 'list', 'none'], 'unknown tenant none'],
@@ -142,7 +142,7 @@ describe('admin with a command that the database rejects', () => {
     expect(err).toMatch(/connection to the database was lost: .* Check whether the command took/);
   });
 
-  it('names the command that shows a change whose commit lost its answer', async () => {
+  it('names the command that shows whether a change took effect, when the answer to its commit is lost', async () => {
     const proxy = await TcpProxy.open(db.url, 'postgres');
     onTestFinished(() => proxy.close());
     const lost = proxy.set({ matches: (sql) => sql === 'commit', breaks: 'unanswered' });

@@ -22,7 +22,7 @@ const MARKUP = '<script>document.title="run"</script>';
 const IMAGE = '<img src=x onerror=document.title="run">';
 const skipsChromium = chromiumPath === null && process.env['CI'] === undefined;
 
-/** The grants that docs/operate.md documents. */
+/** The permissions of the Redis user that docs/operate.md documents. */
 const READER =
   'resetkeys ~{svc}:* resetchannels -@all +@read +eval +evalsha +info +@connection -client +client|setname -keys -scan -randomkey';
 
@@ -34,11 +34,11 @@ await writeFile(keyFile, `${KEY}\n`, { mode: 0o600 });
 const start = (env: Record<string, string>): Promise<RunningProgram> =>
   startProgram('board', { BOARD_PORT: '0', BOARD_KEY_FILE: keyFile, ...env });
 
-/** The dashboard on the queue in Postgres. */
+/** A queue dashboard that reads the queue in PostgreSQL. */
 const board = await start({ DATABASE_URL: db.urlFor('svc_board') });
 afterAll(async () => expect(await board.stop()).toBe(0));
 
-/** URL of the Redis for a new user with these permissions. */
+/** Creates a Redis user with these permissions, and returns the URL for this user. */
 async function urlAs(redis: TestRedis, user: string, rights: string): Promise<string> {
   const owner = new Redis(redis.url, { maxRetriesPerRequest: null });
   await owner.call('ACL', 'SETUSER', user, 'on', `>${PASSWORD}`, ...rights.split(' '));
@@ -56,7 +56,7 @@ async function get({ url }: RunningProgram, path: string) {
   return { status: reply.status, text: await reply.text(), headers: reply.headers };
 }
 
-/** Checks for the queue in Postgres and for the queue in Redis. */
+/** Checks that a dashboard shows the jobs of its queue, in PostgreSQL or in Redis, and changes nothing. */
 async function showsButNeverChanges(config: QueueConfig, board: RunningProgram): Promise<void> {
   const queue = openAdmitQueue(config);
   const jobId = await queue.addRevocations([PROOF_ID], ['trace-1']);
@@ -174,7 +174,7 @@ describe('queue dashboard', () => {
 
 describe.skipIf(skipsRedis)(`queue dashboard over Redis${withoutRedis}`, () => {
   let redis: TestRedis;
-  /** With the permissions of the Redis user that docs/operate.md describes. */
+  /** A queue dashboard that connects as the Redis user that docs/operate.md describes. */
   let redisBoard: RunningProgram;
   beforeAll(async () => {
     redis = await startRedis();

@@ -17,7 +17,7 @@ it('npm start > prepares its database while the first of two hosts is down', asy
   const prepared = await bootstrap({
     ownerUrl,
     dataDir,
-    // Other tests use the same roles of the server.
+    // Other tests log in as the same roles, so the roles keep their passwords.
     rolePassword: (role) => passwords[role]!,
     keys: { aep: newKey('aep'), verifier: newKey('verifier'), log },
     openSandbox: true,

@@ -9,7 +9,7 @@ import { packageRoot } from '#runtime/process/files';
 const demos = async (): Promise<string[]> =>
   (await readdir(tmpdir())).filter((name) => name.startsWith('svc-demo-'));
 
-it('npm run demo > shows every verdict and one offline verification, and removes its data', async () => {
+it('npm run demo > shows the verdict on each action and one offline verification, and removes its data', async () => {
   const before = await demos();
   // The demo must ignore these settings, with which it could not run.
   const env = { DATABASE_URL: 'postgres://user@127.0.0.1:1/none', ENGINE_PORT: '1' };

@@ -30,7 +30,7 @@ describe('admin init', () => {
     directory = await testFolder();
   });
 
-  it('creates all files once, and later only those that were removed', async () => {
+  it('creates all files once, and in a repeated run only files that were removed', async () => {
     expect(await make()).toContain('log-key.pem');
     const first = await content();
     expect(await make()).toEqual([]);
@@ -107,7 +107,7 @@ describe('admin init', () => {
     expect(uid).toBe(process.getuid!() === 0 ? 10_004 : process.getuid!());
   });
 
-  it('rejects a key file of another type', async () => {
+  it('rejects a key file of the wrong key type', async () => {
     const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
     const pem = privateKey.export({ format: 'pem', type: 'pkcs8' });
     for (const name of ['aep', 'verifier', 'witness', 'log']) {

@@ -9,7 +9,7 @@ const WAIT = { timeout: 60_000, interval: 200 };
 const { db, registry } = await testRegistry();
 const { start, activate } = programsOn(db, await testFolder());
 await activate(registry);
-/** Between the database and the programs. */
+/** A proxy between the programs and the database. */
 const proxy = await TcpProxy.open(db.url, 'other');
 afterAll(() => proxy.close());
 const gauges = [
@@ -35,7 +35,7 @@ const metricOf = async (name: string, metric: string): Promise<number | null> =>
 
 const readiness = async (name: string): Promise<number> => (await ask(name, '/readyz')).status;
 
-it('programs report a hanging database at once, and export no outdated metrics', async () => {
+it('programs report a hanging database within seconds, and export no outdated metrics', async () => {
   for (const [name, metric] of gauges) {
     await expect.poll(() => metricOf(name, metric), WAIT).not.toBeNull();
   }

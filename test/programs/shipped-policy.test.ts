@@ -34,7 +34,7 @@ const start = () =>
     ensurePolicy(tx, shipped, log),
   );
 const inForce = async () => (await activePolicy(db.sql))?.toString('hex');
-/** A policy set with other texts, as an earlier version stored it. */
+/** Stores a policy set as the first start of an earlier version did, with texts that differ from the shipped set. */
 const storedAtBootstrap = () =>
   withAuditContext(db.sql, { actor: BOOTSTRAP, act: BOOTSTRAP }, async (tx) => {
     const foreign = Buffer.alloc(32, 7);

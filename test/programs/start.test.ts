@@ -27,7 +27,7 @@ const INHERITED = {
   AWS_REGION: 'eu-central-1',
 };
 
-/** The verifier key in a key device, where the machine has one. */
+/** Settings for a verifier key in a SoftHSM token, if the machine has SoftHSM. */
 const DEVICE: Record<string, string> = skipsSoftHsm
   ? {}
   : { VERIFIER_KEY_FILE: openToken(home)('01'), SOFTHSM2_CONF: join(home, 'softhsm2.conf') };

@@ -11,7 +11,7 @@ import { programsOn, testRegistry } from './world.js';
 
 let poured = 0;
 
-/** Sends as much as the client reads, up to a limit. */
+/** Sends a response that ends only at a limit of 256 MiB, as fast as the client reads. */
 function pour(res: ServerResponse): void {
   const chunk = Buffer.alloc(1024 * 1024, 'x');
   const go = (): void => {

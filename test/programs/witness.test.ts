@@ -26,7 +26,7 @@ const log = witnessedLog(home, 'log.example/one');
 const other = witnessedLog(home, 'log.example/two');
 const stranger = witnessedLog(home, 'log.example/unknown');
 const leaves = leafHashes(20);
-/** The first five leaves of `leaves`, and other leaves after them. */
+/** The first five leaves of `leaves`, followed by nine different leaves. */
 const fork = [...leaves.slice(0, 5), ...leafHashes(9).toReversed()];
 
 let witness = await startWitness(home, [log.vkey, other.vkey]);
@@ -39,7 +39,7 @@ const restart = async (env = {}): Promise<void> => {
 /** Removes the lock of the killed witness, so that the next witness does not wait until the lock is stale. */
 const unlock = (): void => rmSync(join(home, 'heads', '.lock'), { recursive: true });
 
-it('witness > cosigns every head of a growing log, and a repeated head again', async () => {
+it('witness > cosigns every head of a growing log, and the same head twice', async () => {
   for (const [size, oldSize] of [
     [4, 0],
     [7, 4],
@@ -95,7 +95,7 @@ it('witness > has exactly the last stored head after it was killed', async () =>
   await expect(witness.add(log.request(leaves.slice(0, 12), 9))).rejects.toThrow();
   unlock();
   await killed('after');
-  // The witness stored the tree of size 14 and sent no cosignature of it. It still cosigns only trees that extend it.
+  // The witness stored the tree of size 14 and sent no cosignature of it. Later it cosigns only extensions of this tree.
   await expect(witness.add(log.request(leaves.slice(0, 14), 9))).rejects.toThrow();
   await restart();
   const unsigned = [...leaves.slice(0, 9), ...leaves.slice(0, 5)];
@@ -119,7 +119,7 @@ it('witness > does not start when another witness uses the same state', async ()
   const second = await startWitness(home, [log.vkey]);
   expect(await second.exited).toBe(1);
   expect(second.stderr.join('\n')).toContain('Another witness uses');
-  // As after a crash while the clock was ahead.
+  // A lock file from the future, as after a crash while the clock was ahead.
   const heads = join(home, 'left', 'heads');
   const path = join(heads, '.lock');
   mkdirSync(path, { recursive: true });

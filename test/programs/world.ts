@@ -59,7 +59,7 @@ export function programsOn(db: TestDatabase, home: string) {
     };
     return startProgram(name, all, options);
   };
-  /** Lets the worker and the verifier sign. */
+  /** Activates the keys with which the worker and the verifier sign. */
   const activate = async (registry: TestRegistry): Promise<void> => {
     for (const [use, key] of [
       ['aep', aep!],

@@ -126,7 +126,7 @@ it.each(Object.entries(ASSERTIONS))('a signed assertion with %s does not verify'
   expect(verifyApproval(crypto, approval, registration)).toBe(false);
 });
 
-it('an approval or registration in another form than the registration states is rejected', () => {
+it('an approval or registration whose form differs from the form that the registration states is rejected', () => {
   const { privateKey, publicKey } = generateKeyPairSync('ed25519');
   const plain: Signer = {
     key: publicKey.export({ format: 'jwk' }) as ApproverKey,

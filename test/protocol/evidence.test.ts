@@ -145,7 +145,7 @@ const leafOf = ({ record, history }: { record: string; history: string }) => ({
   value_hash: toHex(valueHash(sha256, fromBase64(record), fromBase64(history))),
 });
 
-/** A copy with another value at a path. */
+/** A copy with a different value at a path. */
 function altered(evidence: Evidence, path: string, change: (value: never) => unknown): Evidence {
   const copy = structuredClone(evidence);
   const steps = path.split('.');
@@ -318,7 +318,7 @@ describe('evidence', () => {
       token,
     ],
   ])('of a snapshot with %s is rejected', async (_name, changes, code, requested = valid) => {
-    // The builder runs the reader's checks of records.
+    // The builder of the evidence may throw this error: it runs the reader's checks of records.
     const outcome = signed(requested, changes).then((evidence) => codeOf(evidence, ownPin));
     expect(await outcome.catch(({ code }: ProtocolError) => code)).toBe(code);
   });

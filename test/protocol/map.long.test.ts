@@ -18,7 +18,7 @@ it('a map in pages > has the root that the specification defines after one milli
   for (let done = 0; done < 1_000_000; done += 5_000) {
     const changes = new Map<string, MapChange>();
     for (let n = 0; n < 5_000; n += 1) {
-      // Ids that begin with a time, as UUIDv7: mostly new ones, one in a hundred an earlier one.
+      // Ids that begin with a time, like UUIDv7. One id in a hundred repeats an earlier id.
       const id = new Uint8Array(16);
       const view = new DataView(id.buffer);
       view.setUint32(1, (done + n) * 7);

@@ -27,7 +27,7 @@ import { MemoryStore, nameOf } from '../fixtures/map-store.js';
 import { refusal } from '../fixtures/refusal.js';
 import fc from 'fast-check';
 
-/** The pages below a head, by name, as one update that builds the whole map writes them. */
+/** The names of the pages that one update writes when it builds the whole map. */
 async function pagesOf(model: Model, capacity: number): Promise<string[]> {
   const store = new MemoryStore();
   const changes = [...model].map(([key, value]) => ({ key: fromHex(key), value }));
@@ -125,7 +125,7 @@ describe('a map in pages', () => {
         if (updated !== REFUSED) expect(rootOf(updated.head)).toBe(rootByDefinition(model));
       },
     );
-    // The reference to the second page states another key than the page has.
+    // The reference to the second page states a key that differs from the key of the page.
     const put = (kind: number, last: number) => {
       const one = new Uint8Array(17);
       one.set([kind], 0);
@@ -195,7 +195,7 @@ describe('a map in pages', () => {
       'malformed_map_path',
     );
     expect(codeOf({ end: null })).toBe('malformed_map_path');
-    // The search for this key ends at another leaf.
+    // The search for this key ends at a different leaf.
     expect(codeOf({ key: keys[2]! })).toBe('malformed_map_path');
     expect(codeOf({ root: keys[1]! })).toBe('wrong_map_root');
   });
@@ -205,7 +205,7 @@ describe('a map in pages', () => {
     expect(refusal(() => mapKey('proof', new Uint8Array(17))).code).toBe('out_of_range');
   });
 
-  it('rejects a leaf with a key or hash of another length, which could hide a present key', async () => {
+  it('rejects a leaf with a key or hash of the wrong length, which could hide a present key', async () => {
     const store = new MemoryStore();
     const present = mapKey('proof', new Uint8Array(16));
     const { head } = await new MapPages(sha256, store).update(null, [
@@ -323,7 +323,7 @@ it('stored page > gives the same items, paths and root as its decoded items', ()
   );
 });
 
-it('stored page > is malformed when it is empty, truncated, unsorted or of another level', () => {
+it('stored page > is malformed when it is empty, truncated, unsorted or of the wrong level', () => {
   const leaves = leavesOf([Uint8Array.from({ length: 17 }, () => 1), new Uint8Array(17)]);
   const [low, high] = leaves as [Leaf, Leaf];
   const bytes = encodeLeaves(leaves);

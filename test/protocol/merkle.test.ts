@@ -51,7 +51,7 @@ describe('inclusion proofs', () => {
               otherIndex % MAX === index,
             );
           }
-          // Another tree size can have a path of equal length, but not this root.
+          // A tree of a different size can have a path of equal length, but not this root.
           if (otherSize !== n && otherSize <= MAX) {
             const otherRoot = rootOf(sha256, leaves, { start: 0, end: otherSize });
             expect(verifyInclusion(sha256, { ...claim, size: otherSize, root: otherRoot })).toBe(
@@ -101,7 +101,7 @@ describe('inclusion proofs', () => {
     expect(refusal(() => inclusionPath(sha256, leaves, index, n)).code).toBe('out_of_range');
   });
 
-  it('have one hash for each level above the leaf', () => {
+  it('are rejected unless they have one hash for each level above the leaf', () => {
     const [a, b] = [leaves[0]!, leaves[1]!];
     const claim = { index: 0, size: 2, leafHash: a, path: [b], root: nodeHash(sha256, a, b) };
     expect(verifyInclusion(sha256, claim)).toBe(true);
@@ -167,7 +167,7 @@ it('consistency proofs > are rejected with any bit flipped, any hash omitted or 
 });
 
 describe('CompactRange', () => {
-  it('has the root of the tree at every size, also after it is restored from its state', () => {
+  it('has the root of the tree at every size, even after it is restored from its state', () => {
     let range = new CompactRange(sha256);
     for (let n = 0; n < MAX; n++) {
       expect(range.size).toBe(n);

@@ -101,7 +101,7 @@ describe('monitor of a publisher that misuses its genuine keys', () => {
     },
   );
 
-  it('does not count the time of a slow request against an entry', async () => {
+  it('does not report an entry that the log appended during a slow request of the monitor', async () => {
     setAhead(-90_000);
     const slow: LogFiles = {
       where: 'log',
@@ -329,7 +329,7 @@ describe('monitor of one source', () => {
     const slow: LogFiles = {
       where: 'log',
       read: (path) => {
-        // Longer than the merge delay, and than the snapshot is valid.
+        // This read takes longer than the merge delay and the validity of the snapshot.
         if (path.startsWith('tile/')) setAhead(1_000_000);
         return filesOf(log.files).read(path);
       },
@@ -342,7 +342,7 @@ describe('monitor of one source', () => {
   });
 
   it.each(['the same monitor', 'another monitor'])(
-    'reports entries that an earlier checkpoint should have covered, also when %s reads them after an interrupted pass',
+    'reports entries that an earlier checkpoint should have covered, even when %s reads them after an interrupted pass',
     async (which) => {
       const monitor = open();
       const pass = (files: ServedLog['files']): Promise<readonly Finding[]> =>

@@ -31,7 +31,7 @@ const crypto = { ...nativeCrypto, sha256 };
 const trust: OfflineTrust = { aepKeys: [aepKey.publicKey], log: { vkey: logVkey, origin: ORIGIN } };
 const exported = parseStrict(canonicalBytes(exportOf(admitted)));
 
-/** Only the registry can confirm unsigned members; a disclosure and the proof of the key may be absent. */
+/** Undetected alterations: of unsigned members, which only the registry can confirm, and of optional parts. */
 const UNSIGNED = /^\/(?:verdict|log_vkey|disclosures: without|key\/tlog_proof: null)/;
 
 describe('verifyOffline', () => {

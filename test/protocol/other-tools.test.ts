@@ -45,7 +45,7 @@ beforeAll(async () => {
 });
 afterAll(() => world.close());
 
-/** Changes a character in the middle to another digit, because tools may ignore case. */
+/** Changes a character in the middle to a different digit, because tools may ignore case. */
 const altered = (text: string): string => {
   const middle = Math.floor(text.length / 2);
   return `${text.slice(0, middle)}${text[middle] === '0' ? '1' : '0'}${text.slice(middle + 1)}`;

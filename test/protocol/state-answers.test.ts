@@ -148,7 +148,7 @@ describe('an answer', () => {
   });
 });
 
-it('an answer about a proof by an unknown key names no key', () => {
+it('an answer about a proof that an unknown key signed names no key', () => {
   const match = { kind: 'proof', requested: '', matchedOn: 'proof_id' } as const;
   const { integrity } = JSON.parse(proofAnswer(match, { ...factsOf(1, {}), key: null })!) as {
     integrity: object;

@@ -145,7 +145,7 @@ describe('a log entry that breaks a rule changes nothing', () => {
     expect(resultOf(log).map).toEqual(map);
   });
 
-  it('a snapshot in the log of another shard', async () => {
+  it('a snapshot entry that names shard 0, in the log of shard 1', async () => {
     const log = await startedLog(1);
     await log.append(log.verdict(verifier));
     await log.append(log.snapshot());

@@ -3,7 +3,7 @@ import { entryBytes } from '#protocol/entries';
 import { formatTime } from '#protocol/time';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
-/** Chunks of leaves that a cycle applies in part, because entries load too many earlier proofs. */
+/** Tests chunks of leaves that a cycle applies in parts, because their entries load too many earlier proofs. */
 
 const snapshot = useSnapshot();
 const LIMITS = { chunkLeaves: 1024, mostLeaves: 0 };
@@ -16,7 +16,7 @@ beforeEach(async () => {
 /**
  * Appends verdict and erasure entries in one chunk, about proofs of an earlier chunk.
  *
- * @param extra entries to append in the tiles of this chunk before the first of these entries
+ * @param extra entries to append to this chunk before the verdict and erasure entries
  */
 function growLong(...extra: Uint8Array[]): string[] {
   const { registry } = snapshot;

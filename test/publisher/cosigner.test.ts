@@ -173,7 +173,7 @@ it('cosigner > finds a quorum for a log that grows faster than its witnesses ans
 });
 
 setFlagsFromString('--expose-gc');
-/** A request to a silent witness must time out even if a garbage collection runs meanwhile. */
+/** A request to a silent witness must time out even if a garbage collection runs during the request. */
 const collectGarbage = runInNewContext('gc') as () => void;
 
 it('cosigner > continues without a witness that never answers', async () => {
@@ -321,7 +321,7 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs and evidence un
   expect([await served(), await served(size)]).toEqual([size, grown]);
   snapshot.clock.at += 5 * 60_000 + 1;
   expect(await served()).toBe(grown);
-  // A server that starts now serves the old checkpoint no longer than others.
+  // A server that starts now does not serve the old checkpoint, either.
   const restarted = openCheckpoints();
   const { checkpoint } = await restarted.newest(publicServer.poller.current!);
   expect(checkpoint.size).toBe(grown);

@@ -57,7 +57,7 @@ describe('publish cycle', () => {
     expect(await snapshot.registry.checkpoints()).toHaveLength(0);
   });
 
-  it('stops at a first verdict entry with a wrong root, also in a log that follows a retired log', async () => {
+  it('stops at a first verdict entry with a wrong root, even in a log that follows a retired log', async () => {
     const { registry } = snapshot;
     registry.addProof();
     registry.endLog('test.example/old');
@@ -103,7 +103,7 @@ describe('publish cycle', () => {
     }
   });
 
-  it('appends no snapshot entry to an idle log until the last snapshot is about to expire', async () => {
+  it('appends no snapshot entry to an idle log until the log has a new verdict entry', async () => {
     const { registry, clock } = snapshot;
     snapshot.grow(5);
     const publisher = snapshot.publisher();
@@ -179,7 +179,7 @@ describe('publish cycle', () => {
     expect(published.status(ids[699]!, 'trust')).toBe('REVOKED');
   });
 
-  it('detects a lost page that no change affects', async () => {
+  it('writes a lost page again, even if no change affects the page', async () => {
     snapshot.grow(700);
     await snapshot.publishOnce();
     const { location } = (await snapshot.published()).opened;
@@ -273,7 +273,7 @@ it('restarted publisher > signs no record from a page that was replaced together
     writeFileSync(join(directory, pagePath(page)), bytes);
     return page;
   };
-  // Pages are named by their bytes. Only the root in the page above determines their content.
+  // A page is named by the hash of its bytes. Only the root in the page above determines the page's items.
   const lying = refs.map((ref) => {
     const leaves = decodeLeaves(nativeSha256, read(pagePath(ref)));
     const changed = leaves.map((leaf) => {

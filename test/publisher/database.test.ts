@@ -13,7 +13,7 @@ import { SqlSnapshot } from '../fixtures/sql-publisher.js';
 import { testFolder } from '../fixtures/test-folder.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
-/** Publishes a registry in a real Postgres, which the real pipeline fills. */
+/** Publishes a registry that the real pipeline fills, in a real Postgres. */
 
 const { db, registry } = useRegistry('file');
 const snapshot = new SqlSnapshot(db);
@@ -25,7 +25,7 @@ async function admitOne(): Promise<void> {
 }
 
 describe('publisher on PostgreSQL', () => {
-  it("has one leader in two processes, and fails over when the leader's connection is cut", async () => {
+  it("lets one of two publishers lead, and fails over when the leader's connection is cut", async () => {
     await admitOne();
     const elsewhere = await testFolder();
     const one = snapshot.publisher();
@@ -33,7 +33,7 @@ describe('publisher on PostgreSQL', () => {
     await one.runCycle();
     expect(one.isLeader()).toBe(true);
     expect(await two.runCycle()).toEqual({ outcome: 'standby' });
-    // The leader's connection is cut, so the database releases its lock.
+    // Cuts the connection of the leader, so that the database releases the leader's lock.
     await db.sql`
       select pg_terminate_backend(l.pid) from pg_locks l join pg_database d on d.oid = l.database
       where d.datname = current_database() and locktype = 'advisory' and granted

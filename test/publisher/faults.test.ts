@@ -4,7 +4,7 @@ import { setImmediate } from 'node:timers/promises';
 import { beforeEach, expect, it } from 'vitest';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
-/** Failures within a running process; write-order.test.ts verifies the files after each write. */
+/** Tests failures within a running process; write-order.test.ts verifies the files after each write. */
 
 const snapshot = useSnapshot();
 const fileAt = (path: string): string | null => {

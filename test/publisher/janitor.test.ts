@@ -73,7 +73,7 @@ describe('janitor', () => {
     janitor.keep(name);
     expect(await janitor.sweep(live, 0)).toEqual([]);
     expect(await janitor.sweep(live, 61 * MINUTE)).toEqual([]);
-    // Another publisher uses the page again.
+    // A second publisher uses the page again.
     janitor.supersede([name], 62 * MINUTE);
     janitor.scanAgain();
     expect(await janitor.sweep(live, 123 * MINUTE)).toEqual([]);

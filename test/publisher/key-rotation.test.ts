@@ -81,7 +81,7 @@ describe('publisher with a new key', () => {
     await publisher.close();
     const informed = snapshot.publisher({ logged: [parseVkey(newLogVkey)] });
     const signed = checkpointFile();
-    // The retirement comes between the tree that the cycle has read and its snapshot entry.
+    // The key is retired after the cycle has read the tree, and before the cycle appends its snapshot entry.
     snapshot.registry.onCall = (query) => {
       if (query !== 'appendSnapshot') return;
       snapshot.registry.onCall = () => undefined;
@@ -155,7 +155,7 @@ it('standby whose key the log does not name > is not ready', async () => {
   const queries: string[] = [];
   snapshot.registry.onCall = (query) => void queries.push(query);
   await expect(standby.runCycle()).rejects.toThrow('No checkpoint by a former log key covers');
-  // A standby checks its key every second, and a log may have thousands of delegations.
+  // The check runs every second, so it must not read all key entries: a log may have thousands of delegations.
   expect(queries).not.toContain('keyEntries');
   nameLogKey(newLogVkey);
   await grow(leader);

@@ -62,7 +62,7 @@ describe('publisher lease', () => {
   it('prevents an older snapshot from replacing a newer snapshot after the directory lock was lost', async () => {
     let newer = '';
     const sleeper = snapshot.publisher({
-      // Pauses in its cycle until its lock is stale; another publisher takes over and publishes.
+      // This publisher pauses in its cycle until its lock is stale; a second publisher takes over and publishes.
       step: async (path, write) => {
         await write();
         if (path !== 'checkpoint') return;
@@ -96,7 +96,7 @@ describe('publisher lease', () => {
 });
 
 it('publisher whose directory is not writable > releases its leases to a standby that can write', async () => {
-  // Only the lock file can be written.
+  // This file prevents the write of tiles, but not of the lock file.
   writeFileSync(join(snapshot.directory, 'tile'), 'a file where a folder belongs');
   let holder: Lease | null = null;
   const exclusiveLease = (): Lease => {

@@ -160,7 +160,7 @@ describe('publisher with a replica', () => {
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });
   });
 
-  it('signs only a tree that the primary also has', async () => {
+  it('signs the tree of the primary although the last leaf of the replica differs', async () => {
     const [id] = await admit(2);
     await registry.reportAll();
     const other = sqlRegistry(primary, primary);
@@ -198,7 +198,7 @@ describe('DATABASE_URL that leads to a standby', () => {
     await db.caughtUp();
   });
 
-  it('makes engine, worker and verifier unready, because it stores nothing', async () => {
+  it('makes engine, worker and verifier unready, because a standby stores nothing', async () => {
     const ofEngine = (sql: Sql) =>
       engineReadiness({ sql, queue: { ping: () => Promise.resolve() } as EngineQueue })();
     const ofWorker = async (sql: Sql) => {

@@ -120,7 +120,7 @@ describe.concurrent('runPublisher', () => {
   });
 });
 
-it('runPublisher > runs a cycle when woken, and none while its snapshot is current', async () => {
+it('runPublisher > reports at once when woken, but runs no complete cycle while its snapshot is current', async () => {
   const stop = new AbortController();
   const { publisher, cycles } = fakePublisher(() => Promise.resolve(waiting));
   const betweenCycles = new WakeableSleep();

@@ -7,7 +7,7 @@ import type { Publisher } from '#publisher/publisher';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
-/** Which share tokens and packages each publish cycle publishes. */
+/** Tests which share tokens and packages each publish cycle publishes. */
 
 const snapshot = useSnapshot();
 let publisher: Publisher;
@@ -65,7 +65,7 @@ describe('share token', () => {
     expect(published.share(tokens[7]!)).toBeNull();
   });
 
-  it('is not published when a change before it is missing', async () => {
+  it('is not published when an earlier change is missing', async () => {
     const { registry } = snapshot;
     registry.share('proof', ids[0]!);
     await publisher.runCycle();

@@ -150,7 +150,7 @@ describe.each(SERVERS)('a bucket of $name', (kind) => {
     async () => {
       const body = 'x'.repeat(18 * 1024 * 1024);
       const headers = { 'Transfer-Encoding': 'chunked' };
-      // Besides the store, its client also repeats a request whose connection breaks.
+      // Not only the store, but also the store's client library repeats a request whose connection breaks.
       network.faults.push(...times(9, { kind: 'answer', status: 200, headers, body }));
       const read = open()
         .read('checkpoint')
@@ -240,7 +240,7 @@ describe.each(SERVERS)('a bucket of $name', (kind) => {
     });
 
     it.each(['checkpoint', LOCATION_PATH])(
-      'does not replace the %s of another publisher when it resumes late',
+      'does not replace the %s that a second publisher wrote while the first publisher paused',
       async (pointer) => {
         const late: SnapshotStore = Object.create(directory, {
           replace: {

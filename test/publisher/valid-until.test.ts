@@ -5,7 +5,7 @@ import { formatTime } from '#protocol/time';
 import type { Publisher } from '#publisher/publisher';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
-/** How long the last snapshot may be reported as valid. */
+/** Tests until when the last snapshot may be reported as valid. */
 
 const VALID_FOR = 15 * 60_000;
 
@@ -68,7 +68,7 @@ describe('validity of a snapshot', () => {
     }
   });
 
-  it("fails with a cause when the clock of the publisher's host is far behind", async () => {
+  it("is not signed when the clock of the publisher's host is far behind: the cycle fails with this cause", async () => {
     snapshot.registry.verify();
     const own = snapshot.clock.at - VALID_FOR;
     publisher = snapshot.publisher({ clock: { now: () => own } });

@@ -7,8 +7,8 @@ import { sqlPublisher, testKeys, vkeysOf } from '../fixtures/sql-publisher.js';
 import { testFolder } from '../fixtures/test-folder.js';
 
 /**
- * A publish cycle with every kind of change, on a real database and directory. The snapshot is
- * verified from outside after each write, so a snapshot is valid wherever the publisher is killed.
+ * A publish cycle with every kind of change, on a real database and directory. The test verifies the snapshot with
+ * public data after each write, which shows that the snapshot stays valid wherever the publisher is killed.
  * The fault scenario "publisher killed at each write" kills the process.
  */
 
@@ -17,7 +17,7 @@ const directory = join(home, 'public');
 const keys = testKeys();
 
 let db: TestDatabase;
-/** The files that the cycle writes, in order, and what a client verifies after each. */
+/** The files that the cycle writes, in order, and what a client verifies after each write. */
 const writes: string[] = [];
 const found: PublishedSnapshot[] = [];
 let before: PublishedSnapshot;

@@ -20,7 +20,7 @@ const NOBODY = 65_534;
 const GROUP = 12_345;
 const TOO_OPEN = 'other users must not be able to read it';
 
-/** Loads a key as another user; returns `loaded` or the error. */
+/** Loads a key as the given user; returns `loaded` or the error. */
 function as(user: { uid: number; gid: number }, load: () => unknown): string {
   process.setegid!(user.gid);
   process.seteuid!(user.uid);
@@ -38,7 +38,7 @@ function as(user: { uid: number; gid: number }, load: () => unknown): string {
 const message = new TextEncoder().encode('what is signed');
 
 describe('signing keys', () => {
-  it('produce equal signatures after a reload, which OpenSSL and WebCrypto verify', () => {
+  it('produce equal signatures after a reload, which OpenSSL and noble verify', () => {
     const made = createSigningKey(file);
     const read = loadSigningKey(file);
     expect(read.publicKey).toEqual(made.publicKey);

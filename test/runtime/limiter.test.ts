@@ -71,7 +71,7 @@ describe('Limiter', () => {
   });
 });
 
-it('pacedLimiter > starts further work of an owner after a pause that is as long as the work before', async () => {
+it('pacedLimiter > starts further work of an owner after a pause that is as long as the previous work took', async () => {
   const paced = pacedLimiter(LIMITS);
   const zero = performance.now();
   const work = async (): Promise<number> => {

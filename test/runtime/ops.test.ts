@@ -20,7 +20,7 @@ async function serve(source: OpsSource, patienceMs?: number): Promise<string> {
   return server.url;
 }
 
-/** What `openOps` needs of a program, and the URLs that the program logs. */
+/** The members of a program that `openOps` needs, and the URLs that the program logs. */
 function openProgram() {
   const urls: string[] = [];
   const info = (logged: { ops_url: string }) => void urls.push(logged.ops_url);
@@ -101,7 +101,7 @@ describe('operations listener', () => {
   });
 });
 
-it('healthCheck > starts no further check while a check hangs, and a new check when it has ended', async () => {
+it('healthCheck > starts no further check while a check hangs, and starts a new check after the hanging check has ended', async () => {
   let asked = 0;
   let end: () => void = () => undefined;
   const find = healthCheck(() => {

@@ -16,7 +16,7 @@ import { firstHostDown, twoHosts } from '../fixtures/two-hosts.js';
 const withRedis = Boolean(process.env['TEST_REDIS_URL']);
 
 const home = await testFolder();
-/** A server only for this file, because its tests kill it. */
+/** A PostgreSQL server for this file only, because the tests of this file kill the server. */
 let database: EmbeddedPostgres;
 let redis: TestRedis | null = null;
 
@@ -27,7 +27,7 @@ beforeAll(async () => {
     await sql.unsafe(`create role ${role} login password '${database.rolePassword(role)}'`);
   }
   await sql.end();
-  // Two concurrent migrations, as when several programs start together.
+  // Runs two concurrent migrations, like programs that start at the same time.
   const ownerUrl = firstHostDown(database.superuserUrl);
   await Promise.all([migrateQueues(ownerUrl), migrateQueues(ownerUrl)]);
   await grantQueueAccess(database.superuserUrl, ['svc_engine', 'svc_worker', 'svc_absent']);
@@ -53,11 +53,11 @@ interface Backend {
   config(role: string): QueueConfig;
   /** Kills the server and restarts it. */
   outage(): Promise<void>;
-  /** Adds a job to the queue like an attacker with access to it. */
+  /** Adds a job to the queue like an attacker with access to the queue. */
   forge(data: unknown, name?: string): Promise<void>;
 }
 
-/** The retry options of the service's jobs; rejected jobs must not be retried. */
+/** The retry options of the service's jobs. Even with these options, rejected jobs must not be retried. */
 const triedAgain = { attempts: 5, backoff: { type: 'fixed', delay: 600_000 } };
 
 const backends: Backend[] = [

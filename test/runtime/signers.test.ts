@@ -40,7 +40,7 @@ describe.skipIf(skipsSoftHsm)('a key in a PKCS#11 token', () => {
 
   it('signs checkpoints', () => expectCheckpointBy(uri('01')));
 
-  it('is not opened with a wrong PIN, a missing key, a key of another type or a PIN in the URI', async () => {
+  it('is not opened with a wrong PIN, a missing key, a key of the wrong type or a PIN in the URI', async () => {
     const wrong = join(directory, 'wrong-pin');
     writeFileSync(wrong, '1111\n', { mode: 0o600 });
     await expect(openSigner(uri('01', wrong))).rejects.toThrow(/CKR_PIN_INCORRECT/);
@@ -108,7 +108,7 @@ describe.skipIf(skipsKms)('a key in AWS KMS', () => {
     await expectCheckpointBy(await create('ECC_NIST_EDWARDS25519'));
   });
 
-  it('is not opened if it is of another type, and reports the cause when KMS is down', async () => {
+  it('is not opened if it is unknown or of the wrong type, and reports the cause when KMS is down', async () => {
     await expect(openSigner(await create('ECC_NIST_P256'))).rejects.toThrow(/not an Ed25519 key/);
     await expect(openSigner('awskms:///unknown')).rejects.toThrow(/GetPublicKey failed .*NotFound/);
     const signer = await openSigner(await create('ECC_NIST_EDWARDS25519'));

@@ -118,7 +118,7 @@ describe('slow client', () => {
     const closed = new Set<string>();
     const server = await serve({ unreadBytes: 80 * 1024 * 1024 }, (req, res) => {
       if (req.url === '/') res.end('served');
-      // Later, so that the second response of a connection waits for the first.
+      // Responds after 10 ms, so that the second response of a connection waits for the first.
       else setTimeout(() => res.end(BIGGER), 10);
       if (req.url !== '/') res.once('close', () => closed.add(req.url!));
     });

@@ -50,7 +50,7 @@ describe('bulkSigningKey', () => {
     expect(nativeVerify(key.publicKey, message, found.sign(message))).toBe(true);
   });
 
-  it('does not sign with a binary that gives another signature', async () => {
+  it('throws an OperatorError for a libsodium binary whose signature differs from OpenSSL’s', async () => {
     const broken = {
       crypto_sign_detached: (signature: Buffer) => void signature.fill(0),
       crypto_sign_seed_keypair: () => undefined,

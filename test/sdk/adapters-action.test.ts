@@ -6,7 +6,7 @@ import { plainHash } from '#sdk/adapters/plain-json';
 import { canonicalHash } from '#sdk/index';
 import { packageRoot } from '#runtime/process/files';
 
-/** The Python package has the same results. */
+/** The tests of the Python package expect the same results. */
 const vectors = JSON.parse(
   readFileSync(join(packageRoot, 'test/vectors/tool-calls.json'), 'utf8'),
 ) as {

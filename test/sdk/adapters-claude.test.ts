@@ -97,7 +97,7 @@ describe('svc hook', () => {
       .filter(({ method }) => method === 'POST')
       .map(({ body }) => JSON.parse(body) as Record<string, unknown>);
 
-  it('admits a call in one process, and records its outcome in another', async () => {
+  it('admits a call in one process, and records the outcome of the call in another process', async () => {
     const state = ['--state', `${folder.path}/state`];
     expect(await hook(hookInput('PreToolUse'), state)).toMatchObject({ code: 0, lines: [{}] });
     await hook(hookInput('PostToolUse', afterwards), state);
@@ -108,7 +108,7 @@ describe('svc hook', () => {
     ]);
   });
 
-  it('hashes every member of the input, also one named `__proto__`', async () => {
+  it('hashes every member of the input, even a member named `__proto__`', async () => {
     const text = '{"__proto__":{"path":"/etc"},"path":"/srv"}';
     const input = JSON.stringify(hookInput('PreToolUse')).replace('{"command":"ls"}', text);
     expect(await hook(input)).toMatchObject({ code: 0, lines: [{}] });
@@ -168,7 +168,7 @@ describe('svc hook', () => {
     const failures = [
       () => hook('not JSON'),
       () => hook({ tool_name: 'Bash' }),
-      // An event name of another host, which could announce a tool call.
+      // An event name that Claude Code does not use, but that could announce a tool call.
       () => hook(hookInput('preToolUse')),
       () => hook(hookInput('PreToolUse'), [], { SVC_API_KEY: '' }),
       () => hook(hookInput('PreToolUse'), ['--unknown']),
@@ -176,11 +176,11 @@ describe('svc hook', () => {
     for (const failure of failures) expect(await failure()).toMatchObject({ code: 2, stdout: '' });
     const observed = await hook(hookInput('PreToolUse', toDelete), ['--observe']);
     expect(observed).toMatchObject({ code: 0, lines: [{}] });
-    // The process may end before the request arrives.
+    // The hook may exit before the engine has received the request.
     await expect.poll(() => sent().at(-1)).toMatchObject({ action: 'DELETE_AUDIT_LOG' });
   });
 
-  it('blocks the call when its output is lost, except in mode `observe`', async () => {
+  it('blocks the call when the output of the hook is lost, except in mode `observe`', async () => {
     const stdin = JSON.stringify(hookInput('PreToolUse', toDelete));
     const lost = (args: string[]) => svcProcess(args, { env: env(), stdin, closesStdout: true });
     expect(await lost(['hook'])).toMatchObject({ code: 2 });
@@ -203,7 +203,7 @@ describe('svc hook', () => {
         headers: { Authorization: `Bearer ${token}` },
         body: typeof input === 'string' ? input : JSON.stringify(input),
       });
-    // Claude Code may run the tool after other statuses than 2xx.
+    // Claude Code may run the tool after a status other than 2xx.
     for (const [rejected, reason] of [
       [await post(hookInput('PreToolUse'), 'other'), /the tool did not run: .+ wrong token/],
       [await post('not JSON'), /the tool did not run: the input is not/],

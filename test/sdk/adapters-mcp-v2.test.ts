@@ -57,13 +57,13 @@ function client(options: ClientOptions = {}): Client {
   return made;
 }
 
-/** Connects in the 2025 protocol. */
+/** Connects with the MCP protocol of 2025. */
 async function joined(one: McpServer | Server, other: Client): Promise<void> {
   const [near, far] = InMemoryTransport.createLinkedPair();
   await Promise.all([one.connect(near), other.connect(far)]);
 }
 
-/** Connects in the protocol 2026-07-28 to a handler that makes a server for each request. */
+/** Connects with the protocol 2026-07-28 to a handler that makes a server for each request. */
 async function joinedModern(factory: () => McpServer, other: Client): Promise<void> {
   const handler = createMcpHandler(factory);
   await other.connect(

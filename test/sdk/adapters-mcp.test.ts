@@ -130,7 +130,7 @@ it('admitClient > requests admission for every client method that calls a tool',
   await client.close();
 });
 
-it('admitClient > sends the admitted tool and arguments, whatever the caller changes meanwhile', async () => {
+it('admitClient > sends only the admitted tool and arguments, whatever the caller changes during the call', async () => {
   const ran: string[] = [];
   const client = await clientOfTools(ran);
   const params = { name: 'book_table', arguments: { seats: 2 } };
@@ -214,7 +214,7 @@ describe('admitServer', () => {
     }
   });
 
-  it('reports a tool that ran as failed, not as denied, when an admitted function that it called was denied', async () => {
+  it('reports a tool that ran as failed, not as denied, when a guarded function that it called was denied', async () => {
     const server = new Server({ name: 'low', version: '1.0.0' }, { capabilities: { tools: {} } });
     admitServer(server, world.common);
     const remove = admitted(() => 'done', { ...world.common, tool: 'deleteAuditLog' });

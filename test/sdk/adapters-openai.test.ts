@@ -117,7 +117,7 @@ describe('admitTool for OpenAI Agents', () => {
     expect(seen).toMatchObject([{ name: 'SdkError', code: 'policy_denied' }]);
   });
 
-  it('passes the denial of an admitted function that a tool called to the error function of that tool', async () => {
+  it('passes the denial of a guarded function that a tool called to the error function of that tool', async () => {
     const remove = admitted(() => 'done', { ...world.common, tool: 'deleteAuditLog' });
     const cleanUp = admitTool(
       tool,

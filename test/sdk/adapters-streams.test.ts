@@ -64,7 +64,7 @@ describe('streamed result of an admitted function', () => {
     }
   });
 
-  it('does not start when its arguments changed before the first read', async () => {
+  it('does not start when the arguments of the function changed before the first read', async () => {
     const read: string[] = [];
     const options = { ...world.common, tool: 'pages' };
     const pages = admitted(async function* (input: { page: string }) {
@@ -87,13 +87,13 @@ describe('streamed result of an admitted function', () => {
     for (const proofId of world.admitted) {
       await expect.poll(() => world.outcomesOf(proofId)).toMatchObject([{ result: 'failed' }]);
     }
-    // The change of the tool itself, before the first read, is part of its run.
+    // A change that the tool itself makes before it returns is part of its run.
     const withDefault = admitted((given: { page?: string }) => {
       given.page ??= 'first';
       return list(given);
     }, options);
     expect([...(await withDefault({}))]).toEqual(['first']);
-    // A change right after the tool has returned is not.
+    // A change right after the tool has returned is not part of its run.
     const racing = admitted((given: { page: string }) => {
       queueMicrotask(() => void (given.page = 'b'));
       return list(given);
@@ -103,7 +103,7 @@ describe('streamed result of an admitted function', () => {
     await notAdmitted(firstRead, 'arguments_changed');
   });
 
-  it('does not start when its arguments change after a promise of a generator, or a ReadableStream', async () => {
+  it('does not start when the arguments change, if it is a promised generator or a ReadableStream', async () => {
     const read: string[] = [];
     const options = { ...world.common, tool: 'pages' };
     async function* pages(input: { page: string }) {
@@ -219,7 +219,7 @@ describe('streamed result of an admitted function', () => {
       ...world.common,
       tool: 'read',
     });
-    // The reader stops while it waits for the next item. Comes first, so that a second outcome arrives in time.
+    // The reader stops while it waits for the next item. This case is first, so that a second outcome would arrive before the check below.
     const endless = new ReadableStream({ start: (stream) => stream.enqueue('a') });
     const watch = admitted(() => endless, { ...world.common, tool: 'watch' });
     const reader = (await watch()).getReader();

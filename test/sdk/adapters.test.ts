@@ -148,7 +148,7 @@ describe('function whose call is not admitted', () => {
     await expect.poll(() => world.network.seen.length).toBe(before + 1);
     controller.abort();
     await blocked(meanwhile, 'aborted');
-    // The function returns a new signal at each call.
+    // The option `signal` is a function that returns a new signal at each call.
     const fresh: AbortController[] = [];
     const renewed = tool({
       signal: () => fresh[fresh.push(new AbortController()) - 1]!.signal,

@@ -30,7 +30,7 @@ const isFixed = (object: Record<string, JsonValue>): boolean =>
 
 type Change = (object: Record<string, JsonValue>) => Record<string, JsonValue>;
 
-/** Adds a member to each object outside signed documents; `inFixed` adds to signed documents. */
+/** Applies `change` to each object outside signed documents, and `inFixed` to each signed document. */
 function changed(value: JsonValue, change: Change, inFixed: Change = (same) => same): JsonValue {
   if (Array.isArray(value)) return value.map((one) => changed(one, change, inFixed));
   if (value === null || typeof value !== 'object') return value;
@@ -97,7 +97,7 @@ const callsWith = (name: string, fetcher: typeof fetch) =>
     { publicUrl: facades.good.server.url, fetch: fetcher },
   );
 
-/** Functions whose results are created by the SDK, or are signed documents. */
+/** Functions whose results the SDK creates, or whose results are signed documents. */
 const WITHOUT = ['executeIntentHttp', 'admitHttp', 'admitBatchHttp'];
 
 describe('response member that a later version adds', () => {

@@ -175,7 +175,7 @@ it.for(Object.entries(LIES))(
   },
 );
 
-it('an approver does not sign for a server that shows another proof', async ({
+it('an approver does not sign for a server that shows a proof other than the requested one', async ({
   asApprover,
   world,
 }) => {
@@ -332,7 +332,7 @@ it('an agent may act only after the receipt of the second decision', async ({
   await sdkError(waitForApproval(short, receipt), 'timeout');
 });
 
-// Last, because it replaces the policy set.
+// Must run last: this test replaces the policy set.
 it('a required approval is an error with its receipt, and never an admission', async ({
   world,
 }) => {

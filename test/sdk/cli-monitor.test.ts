@@ -63,7 +63,7 @@ it('svc monitor > follows a log over HTTP, and resumes in its directory', async 
   expect(await look('--state', 'kept')).toMatchObject({ code: 0 });
 });
 
-it('svc monitor > exits with 1 for a false map, and again on the next run', async () => {
+it('svc monitor > exits with 1 for a false map, on this run and on the next', async () => {
   await look('--state', 'kept');
   await log.snapshotAll((values) => values.clear());
   for (let run = 0; run < 2; run++) {
@@ -74,7 +74,7 @@ it('svc monitor > exits with 1 for a false map, and again on the next run', asyn
   }
 });
 
-it('svc monitor > does not replace a state that another process stored meanwhile', async () => {
+it('svc monitor > does not replace a state that another process stored after this process read the state', async () => {
   const directory = join(folder.path, 'kept');
   const [one, other] = [await openStore(directory, 'log'), await openStore(directory, 'log')];
   const alarm = { code: 'log_forked', where: 'mirror', detail: 'two roots' } as const;

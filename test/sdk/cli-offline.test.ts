@@ -17,7 +17,7 @@ import {
 } from '../fixtures/worked-log.js';
 
 const admitted = exportOf(worked);
-/** The pins of AEP and log key, as options. */
+/** The pinned AEP key and the pinned log key, as options. */
 const keys = ['--aep-key', toBase64Url(aepKey.publicKey), '--log-vkey', logVkey];
 
 let folder: Folder;

@@ -6,7 +6,7 @@ import { httpError } from '#sdk/http/answers';
 const TEMPORARY = ['pending_checkpoint', 'pending_verdict', 'run_incomplete', 'run_open'];
 
 it.each(Object.entries(PROBLEMS).filter(([, [status]]) => status === 409))(
-  'SDK > retries a 409 %s only if the conflict can end',
+  'SDK > reports a 409 %s as retryable only if the conflict can end',
   (code, [status, title]) => {
     const problem = { type: `urn:svc:problem:${code}`, title, status, detail: title, code };
     const bytes = Buffer.from(JSON.stringify({ ...problem, request_id: 'one' }));

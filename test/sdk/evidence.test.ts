@@ -78,7 +78,7 @@ const run = (...args: string[]) =>
   });
 
 describe('a lookup with pins', () => {
-  it('returns the proved answer about every kind of identifier', async () => {
+  it('returns the proved answer about different kinds of identifiers', async () => {
     const cases: [LookupQuery, string, [string, boolean][]][] = [
       [{ kind: 'proof', identifier: valid }, 'VALID', [[valid, true]]],
       [{ kind: 'certificate', identifier: CERTIFICATE }, 'REVOKED', [[revoked, true]]],
@@ -119,7 +119,7 @@ describe('a lookup with pins', () => {
     await sdkError(readHistoryHttp(options, query), 'evidence_rejected');
   });
 
-  it('returns a trust package whose log entry is that of the proved record', async () => {
+  it('rejects a trust package whose log entry contradicts the proved record', async () => {
     const input = { trust_id: `trust_${valid}` };
     const { record } = await readTrustPackageHttp(options, input);
     const own = record.evidence!.log_entry;
@@ -170,7 +170,7 @@ describe('a lookup with pins', () => {
 
 const REVOKED = { kind: 'certificate', identifier: CERTIFICATE } as const;
 
-/** False answers of a server that does not have the log key; lies.long.test.ts tests others. */
+/** False answers of a server that does not have the log key; lies.long.test.ts tests more false answers. */
 const LIES: [name: string, query: LookupQuery, begin: () => void, fault: string][] = [
   [
     'the evidence of another identifier',
@@ -284,7 +284,7 @@ describe('svc', () => {
     expect([again.code, again.stdout]).toEqual([3, expect.not.stringContaining('too new')]);
   });
 
-  it('lookup accepts that a proof is too new only if the evidence does not disprove it', async () => {
+  it('lookup reports a proof as too new only if its id does not show that it is old', async () => {
     server.retryAfter = '1';
     const isOld = await run('lookup', absent);
     expect([isOld.code, isOld.stdout]).toEqual([1, expect.not.stringContaining('too new')]);

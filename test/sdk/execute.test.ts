@@ -115,7 +115,7 @@ describe('pending admission', () => {
     expect(new Set(polls)).toEqual(new Set([`GET /v1/admissions/${receipt.registry_proof_id}`]));
   });
 
-  it('can be followed after a timeout, which returns only its own receipt', async ({ world }) => {
+  it('can be followed after a timeout, and returns no receipt but its own', async ({ world }) => {
     const { worker } = world.engine;
     worker.isPaused = true;
     const brief = { ...world.options, timeoutMs: 2_000 };
@@ -193,7 +193,7 @@ describe('admitHttp', () => {
   });
 });
 
-it('the fake engine answers with the hashes of a real one', async ({ world }) => {
+it('the fake engine answers with the hashes of a real engine', async ({ world }) => {
   const engine = fakeEngine();
   const input = intent();
   const options = { ...engine.options, tenantId: world.options.tenantId };

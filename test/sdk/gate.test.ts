@@ -35,7 +35,7 @@ const refund = (amount = '100.00', more: Partial<GatedCall> = {}): GatedCall => 
   ...more,
 });
 
-it('describe > replaces members of the envelope, and stops a call whose facts change meanwhile', async ({
+it('describe > replaces members of the envelope, and stops a call whose facts change during the admission', async ({
   world,
 }) => {
   let amount = '100.00';
@@ -59,7 +59,7 @@ it('describe > replaces members of the envelope, and stops a call whose facts ch
   expect(message).toContain('/facts/amount');
 });
 
-it('describe > stops the call if it returns a promise, because the decision would ignore its facts', async ({
+it('describe > stops the call if it returns a promise, because the decision would ignore the promised facts', async ({
   world,
 }) => {
   const { facts } = refund('600.00');
@@ -173,7 +173,7 @@ it('openRun > numbers concurrent requests without a gap, and closes the run', as
     call('3.00'),
     notAdmitted(call('600.00'), 'policy_denied'),
     notAdmitted(call('300.00'), 'approval_required'),
-    // Rejected by the engine, so its number is free again.
+    // The engine rejects this request, so the next call gets its number.
     notAdmitted(call('4.00', { parentProofId: `${'0'.repeat(12)}7000a${'0'.repeat(15)}` })),
   ]);
   await call('5.00');

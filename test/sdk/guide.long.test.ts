@@ -94,7 +94,7 @@ describe('documented examples of the SDK', () => {
     expect(await node('lookup.js')).toMatch(/^NOT_FOUND false [0-9]+\n$/);
   }, 60_000);
 
-  // Last, because it replaces the policy set.
+  // Must run last: this test replaces the policy set.
   it('wait for an approval by the command line', async () => {
     const read = (file: string): Promise<string> => readFile(join(project.directory, file), 'utf8');
     const sql = stack.superuser();

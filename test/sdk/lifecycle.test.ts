@@ -33,7 +33,7 @@ it('Svc > rejects answers about another artifact, package or batch', async ({ wo
   const [{ batch_id } = { batch_id: '' }] = await listOf(client.batches.admit([item]));
   const artifact = { proof_id: own, artifact_kind: 'trust' } as const;
   await client.artifacts.revoke({ ...artifact, reason: 'r', actor: 'a' });
-  /** Replaces each id in a response by another id of the same kind. */
+  /** Replaces each id in a response by a different id of the same kind. */
   const lying = new Svc({
     ...world.options,
     fetch: async (input, init) => {
@@ -58,7 +58,7 @@ it('Svc > rejects answers about another artifact, package or batch', async ({ wo
   }
 });
 
-it('Svc > rejects answers about another approver or overlay, or in another state', async ({
+it('Svc > rejects answers about another approver or overlay, or with the wrong state', async ({
   world,
 }) => {
   const { tenantId } = world.options;

@@ -103,7 +103,7 @@ describe('svc mcp URL', () => {
     await expect.poll(proxies.sent).toEqual(['admission', 'outcome']);
   });
 
-  it('reports a server that is unreachable as the error of each request', async () => {
+  it('reports that a server is unreachable as the error of the request', async () => {
     const connecting = proxies.v1({ target: ['http://127.0.0.1:9/mcp'] });
     await expect(connecting).rejects.toThrow(/MCP server: connect ECONNREFUSED/);
   });
@@ -132,7 +132,7 @@ describe('svc mcp --listen', () => {
     const waiting = one.callTool({ name: 'wait', arguments: {} }, { signal: stop.signal });
     waiting.catch(() => undefined);
     await expect.poll(proxies.ran).toContain('wait');
-    // Another host cancels every id that a request can have within the proxy.
+    // A second host cancels every id that the proxy can have given to a request.
     const _meta = { 'io.modelcontextprotocol/protocolVersion': '2026-07-28' };
     for (let requestId = 1; requestId < 20; requestId++) {
       const params = { requestId, _meta };

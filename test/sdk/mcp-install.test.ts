@@ -36,7 +36,7 @@ const EXISTING = `{
 describe('svc mcp install', () => {
   it('wraps a server, prints the change, and keeps a backup and everything else', async () => {
     await writeFile(file, EXISTING);
-    // Configurations contain keys of servers.
+    // A user may make this file private, because configurations contain keys of servers.
     await chmod(file, 0o600);
     const given = ['cursor', '--name', 'files', '--file', file, '--map', 'map.json', '--observe'];
     given.push('--run', '--timeout', '7');

@@ -16,7 +16,7 @@ import { openApprover } from '../fixtures/sdk-world.js';
 const world = useAdapterWorld();
 const proxies = useProxies(world);
 
-/** Activates the example set for another folder. */
+/** Activates the example set, with `folder` in place of the documented folder. */
 async function activateFileSet(folder: string): Promise<void> {
   const example = join(packageRoot, 'examples', 'policies', 'mcp-filesystem');
   const { policies, ...rest } = await readPolicyFolder(example);
@@ -106,7 +106,7 @@ describe('examples/policies/mcp-filesystem with server-filesystem', () => {
   });
 
   it('normalPath returns a path of the same file, or undefined', () => {
-    // After a symbolic link, `..` leads to another folder than the path suggests.
+    // After a symbolic link, `..` leads to a folder other than the path suggests.
     expect(normalPath('/srv/reports/link/../a.txt')).toBeUndefined();
     // Rules that forbid a folder hold for other spellings that a server or file system reads alike.
     for (const alike of ['\uff53ecret', 'e\u0301', 'secret\ufe0f', 'secret.', 'sec\u00adret']) {

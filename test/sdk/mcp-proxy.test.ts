@@ -100,7 +100,7 @@ describe('svc mcp over stdio', () => {
     expect(proxies.sent()).toEqual([]);
   });
 
-  it('passes calls of a tool that the server adds after the list', async () => {
+  it('passes calls of a tool that the server adds after it has listed its tools', async () => {
     const { client } = await proxies.v1({ target: ownServer('deploy.mjs') });
     await client.listTools();
     await client.callTool({ name: 'install' });
@@ -129,7 +129,7 @@ describe('svc mcp in front of a server that does not respond', () => {
     await expect.poll(call, { interval: 500 }).toContain('the first response');
   });
 
-  it('answers a call with an error when the server ends during its admission', async () => {
+  it('answers a call with an error when the server exits during the admission of the call', async () => {
     world.network.faults.push({ kind: 'late', ms: 5_000 });
     const host = proxies.raw({ target: ownServer('hostile.mjs') });
     host.send(initialize, toolCall('waits', 'echo'));

@@ -87,7 +87,7 @@ describe('SDK package', () => {
     expect(JSON.parse(result)).toEqual(['policy_denied', 'SdkError']);
   });
 
-  it('has types that compile, also without the peer libraries', async () => {
+  it('has types that compile, with and without the peer libraries', async () => {
     await sdk.write(
       'use.ts',
       `import { executeIntentHttp, isDenial, exportProofHttp, lookupHttp } from '@svc-proofs/sdk';

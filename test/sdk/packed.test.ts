@@ -15,7 +15,7 @@ import { offlineVectors } from '../fixtures/offline-vectors/published.js';
 import { packSdk } from '../fixtures/packed-sdk.js';
 import { openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
 
-/** Path of another Node; `.ci/run` sets the LTS release. */
+/** Path of a second Node executable; `.ci/run` sets the LTS release. */
 const OTHER_NODE = process.env['NODE_LTS'] ?? '';
 const hasOtherNode = existsSync(OTHER_NODE);
 const inCi = process.env['CI'] !== undefined;

@@ -78,7 +78,7 @@ describe('evidence of a receipt', () => {
     expect(stored).toHaveBeenCalledOnce();
   });
 
-  it('is rejected when it is of another receipt or by a key that is not pinned', async ({
+  it('is rejected when it belongs to a different receipt or is signed by a key that is not pinned', async ({
     world,
   }) => {
     const [one, other] = await Promise.all(

@@ -135,7 +135,7 @@ describe('append to the log fails, and succeeds after a repair,', () => {
     await expectRefused(append(200), 'tile 0/0');
   });
 
-  it('when any hash of a tile above the leaves is wrong and the append fills that tile', async () => {
+  it('when a hash of a tile above the leaves is wrong and the append fills that tile', async () => {
     const size = 65_535;
     await growTo(size, 255);
     await flip(1, 0, 3);

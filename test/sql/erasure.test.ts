@@ -202,7 +202,7 @@ it.each<[string, (id: string) => string, isNew: boolean]>([
   expect(await db.sql`select from svc.erasure where proof_id = ${id}`).toHaveLength(1);
 });
 
-it('eraseAdmission > leaves no hash of the item in a batch that repeats the item meanwhile', async () => {
+it('eraseAdmission > leaves no hash of the item in a batch that repeats the item during the erasure', async () => {
   const item = registry.item();
   await batchOf([item]);
   const proxy = await TcpProxy.open(db.url, 'postgres');

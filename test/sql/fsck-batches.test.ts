@@ -34,7 +34,7 @@ it('batchesFrom > counts the pending items of all batches of a page in one scan'
     [await accept(repeated), 3],
     [await accept(items(5)), 5],
   ];
-  // Pending items of their own, of a chunk, and of another batch.
+  // Now the pending items are single items, items of a chunk, and items that a later batch repeats.
   const leased = await leaseNextChunks(registry.admit.sql, 3);
   await splitChunks(registry.admit.sql, leased?.chunkIds ?? []);
   open.push([await accept(repeated.slice(0, 2)), 2]);

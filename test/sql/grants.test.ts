@@ -13,7 +13,7 @@ import {
 import { createPackage } from '#sql/lifecycle/packages';
 import { useRegistry } from '../fixtures/use-registry.js';
 
-/** The publisher reads changes of tokens and packages with numbers and in order; no other role can. */
+/** The publisher reads numbered changes of tokens and packages in order; no other role can read them. */
 
 const { db, registry } = useRegistry('file');
 let publisher: Pool;

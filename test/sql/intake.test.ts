@@ -52,7 +52,7 @@ describe('acceptIntake of a group', () => {
     expect(bound).toHaveLength(0);
   });
 
-  it('rejects a seed of another length, which would shift the bytes of the request', async () => {
+  it('rejects a seed of the wrong length, which would shift the bytes of the request', async () => {
     const short = { ...registry.item(), seed: randomBytes(31) };
     await expect(accept(short)).rejects.toThrow(RangeError);
   });
@@ -114,7 +114,7 @@ describe('acceptIntake of a repeated request', () => {
   it('creates a new admission when the first is rejected concurrently', async () => {
     const first = registry.item();
     await accept(first);
-    // The first admission is rejected between the conflict and the lookup.
+    // The first admission is rejected after the insert found the conflict, and before the lookup of the admission.
     const between = interposed(registry.engine, /asked\(tenant_no, lane, request_hash/, () =>
       refuse(first),
     );
@@ -125,7 +125,7 @@ describe('acceptIntake of a repeated request', () => {
   });
 });
 
-/** A pool that runs `first` once, before the first statement that matches. */
+/** A pool that runs `first` once, before the first query that matches `statement`. */
 function interposed(pool: Pool, statement: RegExp, first: () => Promise<unknown>): Pool {
   let done = false;
   const watch = <T extends object>(connection: T): T =>

@@ -55,7 +55,7 @@ const afterFirstRead = (tx: Transaction, then: () => Promise<void>): Transaction
   });
 };
 
-it('appendLogKeyChange > rejects the retirement of a key that signs a checkpoint meanwhile', async () => {
+it('appendLogKeyChange > rejects the retirement of a key that signs a checkpoint during the retirement', async () => {
   const [current, next] = [
     testLog(db, 'test.example/rotated'),
     testLog(db, 'test.example/rotated'),
@@ -105,7 +105,7 @@ it('appendRevocation > appends nothing for an artifact that is absent or already
   await registry.revoke(deniedId, 'proof');
 });
 
-it('storeTraces > deletes a limited number of old contexts, as engine', async () => {
+it('storeTraces > deletes a limited number of old contexts, with the role of the engine', async () => {
   await db.sql`
     insert into svc.trace (proof_id, traceparent, created_at)
     select gen_random_uuid(), ${TRACEPARENT}, now() - interval '1 hour' - n * interval '1 second'

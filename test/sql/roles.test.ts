@@ -71,7 +71,7 @@ async function rightsOn(role: string, { name, isSequence, columns }: Relation): 
   return rights.join(' ');
 }
 
-/** The error code of a rejected statement, or `done`. Its effects are rolled back. */
+/** The error code of a rejected statement, or `done`. The effects of the statement are rolled back. */
 async function refusalOf(sql: Pool, statement: string): Promise<string> {
   const undone = new Error('undone');
   try {
@@ -176,7 +176,7 @@ it.each([...PROGRAM_ROLES])(
 );
 
 describe('functions of the schema svc', () => {
-  it('are executable only by the granted roles', async () => {
+  it('are not executable by PUBLIC', async () => {
     const [open] = await db.sql<{ names: string[] | null }[]>`
       select array_agg(p.proname::text) as names
       from pg_proc p join pg_namespace n on n.oid = p.pronamespace and n.nspname = 'svc',
@@ -214,7 +214,7 @@ it.each(PROGRAMS)(
 
 it('assertDatabase > rejects a connection without its session settings, such as a connection through a transaction pooler', async () => {
   await expect(assertDatabase(as('svc_publisher'), 'publisher')).resolves.toBeUndefined();
-  // Like a connection through a pooler that drops start-up parameters.
+  // Simulates a connection through a pooler that drops start-up parameters.
   const pooled = postgres(db.urlFor('svc_publisher'), { max: 1 }) as unknown as Pool;
   await expect(assertDatabase(pooled, 'publisher')).rejects.toThrow(DatabaseUnusableError);
   await expect(assertDatabase(pooled, 'publisher')).rejects.toThrow(

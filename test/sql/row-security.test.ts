@@ -19,13 +19,13 @@ import { useRegistry } from '../fixtures/use-registry.js';
 const { db, registry } = useRegistry('file');
 let ours: number;
 let theirs: number;
-/** A proof and a pending admission of each tenant. */
+/** A proof of each tenant. */
 let ourProof: string;
 let theirProof: string;
 let ourBatch: string;
 let theirBatch: string;
 let theirPackage: string;
-/** The first tenant's pending admission. */
+/** A pending admission of the first tenant. */
 let ourOpen: string;
 
 beforeAll(async () => {
@@ -186,7 +186,7 @@ describe('the tenant tables of the frozen schema', () => {
   });
 
   it.each(['worker', 'verifier', 'publisher', 'admin'])(
-    'lists tables whose readable rows are all visible to the %s role',
+    'are visible with all rows to the %s role, if the role may read them',
     async (program) => {
       const sql = db.as(`svc_${program}`);
       for (const table of tenantTables) {

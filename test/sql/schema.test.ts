@@ -56,7 +56,7 @@ it('migrate > applies each migration once when started concurrently, and leaves 
   const made = await Promise.all(pools.map((pool) => migrate(pool, copy.folder)));
   expect(made.flat()).toEqual([next]);
   expect((await applied()).filter((name) => name === next)).toHaveLength(1);
-  // Checked before the connections close, because closing would release the lock.
+  // This query runs before the connections close, because closing would release the lock.
   const locks = await db.sql`
     select from pg_locks where locktype = 'advisory'
       and database = (select oid from pg_database where datname = current_database())`;

@@ -159,7 +159,7 @@ it('connection pool on a server without free connections > rejects queries with 
   }
 });
 
-/** Like a server restart, or an operator who terminates sessions. */
+/** Ends the connection of a transaction, as a server restart or an operator who terminates sessions would. */
 async function endItself(tx: Transaction): Promise<void> {
   const [own] = await tx<{ pid: number }[]>`select pg_backend_pid() as pid`;
   await db.sql`select pg_terminate_backend(${own!.pid}::int)`;
@@ -234,7 +234,7 @@ const failWith = (code: string) =>
     tx.unsafe(`do $$ begin raise exception using errcode = '${code}'; end $$`),
   );
 
-it('isUnavailable > returns true for error codes of an outage, also inside a transaction, and for no other code', async () => {
+it('isUnavailable > returns true for error codes of an outage, in and outside transactions, and for no other code', async () => {
   for (const code of [
     '08006',
     '28P01',

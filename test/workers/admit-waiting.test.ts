@@ -69,7 +69,7 @@ describe('admission stays pending after a failure that it did not cause:', () =>
     await isProvedLater();
   });
 
-  it('a failed append of a group that was left no time to prepare it', async () => {
+  it('a failed append of a group that has no time left for this admission', async () => {
     const first = await accepted(registry, registry.item());
     const fail = `raise exception 'not now' using errcode = '40001';`;
     const remove = await beforeRow(db, 'insert on svc.log_entry', fail);

@@ -100,7 +100,7 @@ describe('admission', () => {
   });
 });
 
-it('admission > gets one outcome: none is pending again, and its rejection is recorded once and instead of a proof', async () => {
+it('admission > gets one outcome: it cannot be pending again, and its row states exactly whether it was rejected', async () => {
   const [proved = ''] = await registry.admitAll([registry.item()]);
   const pending = await accepted(registry, registry.item());
   const rejected = await accepted(registry, registry.item());

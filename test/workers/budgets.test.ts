@@ -88,7 +88,7 @@ describe('counter', () => {
     expect((await counters()).at(-1)).toBe(expectChain(rows));
   });
 
-  it('causes another evaluation of an admission that was signed with an old value', async () => {
+  it('causes a second evaluation of an admission that was signed with an outdated value', async () => {
     const ids = await accept([refundItem('late', '1500.00'), refundItem('late', '600.00')]);
     const pending = await loadPending(registry.admit.sql, ids);
     // Both decisions are ADMIT, because each is signed with the counter value 0.

@@ -49,7 +49,7 @@ async function prove(worker: AdmitContext): Promise<string> {
   return id;
 }
 
-/** Appends a proof by a worker that skips its own check of the key. */
+/** Appends a proof like a worker that skips the check of its key. */
 async function forge(worker: AdmitContext): Promise<string> {
   const reader = keyEntryReader(worker.sql, ORIGIN);
   const { begin } = reader;

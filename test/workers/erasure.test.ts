@@ -83,7 +83,7 @@ async function getAll(paths: string[]): Promise<Reply[]> {
   return replies;
 }
 
-/** The status by route, with a mark where validity is asserted. */
+/** The status on each route, followed by `!` if the route asserts validity. */
 async function statusesAt(paths: string[]): Promise<string[]> {
   return (await getAll(paths)).map(({ status, body, text }, i) => {
     expect(status, `${paths[i]!}: ${text}`).toBe(200);
@@ -191,7 +191,7 @@ async function historyOf(proofId: string): Promise<{ event: string }[]> {
   return (reply!.body as { events: { event: string }[] }).events;
 }
 
-/** Requests a revocation whose reason has a name. */
+/** Requests a revocation whose reason contains NAME. */
 async function request(proofId: string, artifactKind: ArtifactKind): Promise<string> {
   const requestId = uuidv7().replaceAll('-', '');
   const salt = randomBytes(32).toString('hex');

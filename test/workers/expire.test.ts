@@ -84,7 +84,7 @@ describe('expiries', () => {
   });
 
   // Without the lock, a second scan would wait for the rows of the first, find no rows left, and report that all
-  // expiries are recorded. The clock counts only after the wait, when the verifier has checked it.
+  // expiries are recorded. The scan takes its time after the wait, when the verifier has checked the clock.
   it('wait for the lock of verifiers, and include what expires during the wait', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
     await registry.admitAll([registry.item()]);
@@ -224,7 +224,7 @@ describe('scanExpiries', () => {
   });
 
   it('records a scan time no later than its start when a lock delays the scan', async () => {
-    // The scan waits for a lock after it began, so it may miss tokens that expire meanwhile.
+    // The scan waits for a lock after it began, so it may miss tokens that expire during the wait.
     const release = await holdLock(db.sql, 'lock table svc.share_due in access exclusive mode');
     const looking = scanExpiries(registry.verify, 10);
     await untilWaiting(db.sql);

@@ -23,7 +23,7 @@ function gatedGroups() {
   };
 }
 
-it('groupAdmissions > starts a single admission at once, and groups the admissions that arrive meanwhile without duplicates', async () => {
+it('groupAdmissions > starts a single admission at once, and groups the later admissions without duplicates', async () => {
   const { groups, group, admissions } = gatedGroups();
   admissions.take(['a'], NO_REQUEST_IDS);
   expect(groups.map(({ ids }) => ids)).toEqual([['a']]);

@@ -99,7 +99,7 @@ describe('revocation request', () => {
       proofId: outcome,
       artifactKind: 'passport',
     });
-    // The engine rejects this request.
+    // Inserts the request directly, because the engine would reject it.
     await db.sql`
       with request as (
         insert into svc.revocation_request
@@ -157,7 +157,7 @@ it('concurrent revocations > share transactions, so that an admission waits for 
   const worker = startAdmitWorker(registry.admit, queueOf('svc_worker'));
   await worker.ready;
   const taken = async () => (await queue.stats()).jobs.active;
-  // In four steps, so that the jobs of a later step cannot join the transaction that waits for the lock.
+  // Adds the jobs in four steps: those of a later step cannot join the transaction that waits for the lock.
   for (let added = 0; added < jobs; added += jobs / 4) {
     const step = items.slice(added, added + jobs / 4);
     await Promise.all(step.map(({ requestId }) => queue.addRevocations([requestId])));

@@ -116,13 +116,13 @@ describe('close of a run', () => {
     expect(await work(gap)).toEqual(['run_incomplete']);
   });
 
-  it('excludes requests that were accepted concurrently', async () => {
+  it('causes the rejection of a request that the engine accepted without seeing the close', async () => {
     const id = newRunId();
     const end = close(id, 0);
     await accept(end);
     await work(end);
     const late = member(id, 1);
-    // The engine read the run before the close.
+    // As if the engine had read the run before the close: `accept` skips the check of the engine.
     await accept(late);
     expect(await work(late)).toEqual(['run_closed']);
   });
@@ -203,7 +203,7 @@ describe('closes of one group', () => {
 });
 
 describe('number in a run', () => {
-  it('belongs to one request, also under concurrency', async () => {
+  it('belongs to one request, even under concurrency', async () => {
     const id = newRunId();
     const outcomes = await Promise.all(Array.from({ length: 8 }, () => accept(member(id, 0))));
     expect(outcomes.flat().sort()).toEqual([

@@ -138,7 +138,7 @@ describe('appendVerdictEntry', () => {
     expect(last.failed).toHaveLength(12);
   });
 
-  it('waits longer for the next entry while no snapshot followed the last entry', async () => {
+  it('waits longer for the next entry while no snapshot entry follows the last verdict entry', async () => {
     await verifyAndAppend();
     await registry.admitAll([registry.item()]);
     await registry.verifyAll();

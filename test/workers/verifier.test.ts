@@ -172,7 +172,7 @@ describe('runVerifier', () => {
     await setValidity(registry.admin, TENANT, HOUR_OF_TRUST);
     const { now } = Date;
     const clock = vi.spyOn(Date, 'now');
-    // An artifact that has expired at its first verification needs no later expiry scan.
+    // The artifact must expire after its first verification: otherwise it would need no expiry scan.
     const passesAndEnds = async (): Promise<string> => {
       const [id = ''] = await registry.admitAll([registry.item()]);
       await untilOutcome(id, 'pass');

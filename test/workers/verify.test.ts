@@ -22,7 +22,7 @@ const { db, registry } = useRegistry('test');
 const FLIPS = Object.entries(FLIP);
 const { leafOf, outcomeOf, tamper, verdictAt, holdVerdictLock } = tampering({ db, registry });
 
-it('checkLeaf > fails a revocation whose row is stored under another kind', () => {
+it('checkLeaf > fails a revocation whose row is stored under a different kind', () => {
   const proof_id = registry.item().proofId;
   const entry = Buffer.from(
     entryBytes({
@@ -217,7 +217,7 @@ describe('leaf', () => {
   });
 });
 
-it('revocation entry > fails when any of its columns is damaged', async () => {
+it('revocation entry > fails when its column `revokes` or `body` is damaged', async () => {
   const [id = ''] = await registry.admitAll([registry.item()]);
   const index = await registry.revoke(id, 'certificate');
   await registry.verifyAll();

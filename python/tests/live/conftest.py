@@ -51,7 +51,7 @@ class Altered(httpx.BaseTransport, httpx.AsyncBaseTransport):
 
 
 class Driven:
-    """A client whose calls block; with `is_async` they run as coroutines of an `AsyncClient`."""
+    """A client whose methods block; with `is_async` each method runs a coroutine of an `AsyncClient` to its end."""
 
     def __init__(self, *, is_async: bool, transport: Altered | None = None, **settings: Any) -> None:
         self.is_async, self.transport = is_async, transport

@@ -196,7 +196,7 @@ def test_an_unexpected_response_is_not_an_admission(client: Driven, action: str,
     assert len(network.transport.requests) == 1
 
 
-def test_an_endless_response_is_not_read(client: Driven) -> None:
+def test_a_response_above_the_size_limit_is_rejected(client: Driven) -> None:
     with pytest.raises(SvcError, match="longer than 17825792 bytes"):
         client.with_(answer(200, content=b" " * 17825793)).lookup("proof", "019aa2c1e07b7c0f8a3e5d6b7c8d9e0f")
 
@@ -224,7 +224,7 @@ def test_a_lost_response_and_an_unavailable_service_are_retried_with_the_same_bo
         ([answer(500)], "engine_failed", 1),
     ],
 )
-def test_failures_end_without_an_admission(client: Driven, changes: list[Any], code: str, requests: int) -> None:
+def test_a_failed_admission_raises_an_error(client: Driven, changes: list[Any], code: str, requests: int) -> None:
     network = client.with_(*changes)
     with pytest.raises(SvcError) as caught:
         network.admit(agent=AGENT, action="BOOK")
@@ -284,7 +284,7 @@ def test_the_engine_rejects_unknown_facts_with_a_pointer(client: Driven) -> None
     assert caught.value.code == "invalid_request"
 
 
-# Answers of the public API are compared with evidence.
+# A client with pins compares each answer of the public API with its evidence.
 
 
 def test_a_verdict_that_the_evidence_does_not_prove_is_rejected(client: Driven) -> None:

@@ -70,7 +70,7 @@ class World:
         return call
 
     def sent(self) -> list[dict[str, Any]]:
-        """The sent bodies, without the members that differ in each request."""
+        """The sent bodies, without the members that vary from request to request."""
         varying = ("nonce", "requested_at", "schema_version", "tenant_id")
         bodies = [json.loads(one.content) for one in self.network.requests if one.content]
         return [{name: value for name, value in body.items() if name not in varying} for body in bodies]
@@ -141,7 +141,7 @@ def test_a_call_that_changes_during_its_admission_does_not_run(
     assert outcome["result"] == "failed"
 
 
-def test_a_lost_outcome_is_reported_and_the_result_passes(world_of: Callable[..., World]) -> None:
+def test_a_lost_outcome_is_reported_and_the_result_is_returned(world_of: Callable[..., World]) -> None:
     world = world_of(lambda _, response: response, *[lose] * 5)
     assert world.book()(2) == {"table": 2}
     (lost,) = world.lost

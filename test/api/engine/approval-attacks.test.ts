@@ -19,7 +19,7 @@ import { AGENT, approvalTest, PATH, type Pending } from './approval-setup.js';
 
 const { it, setup, approver, held, shown, about, send, secondOf } = approvalTest();
 
-/** Faulty approvals of a pending proof, by the fault in the name of the test. */
+/** Functions that make a faulty approval of a pending proof. Each name completes the test title "an approval …". */
 const ATTACKS: Record<string, (pending: Pending) => Approval | Promise<Approval>> = {
   'that has expired': (pending) =>
     approver.approve(about(pending), { expires_at: formatTime(Date.now()) }),
@@ -103,7 +103,7 @@ it('the worker repeats the checks of an approval before it signs', async () => {
   await setup.engine.worker.work();
   const second = await setup.get(`/v1/admissions/${String(sent.json['proof_id'])}`);
   expectProblem(second, 422, 'approval_rejected');
-  // Another approval can still cause the second decision.
+  // The rejected approval does not prevent an approval by a registered approver.
   const { aep } = await secondOf(await send(approver.approve(about(pending))));
   expect(aep.decision).toMatchObject({ effect: 'ADMIT' });
 });
@@ -125,7 +125,7 @@ it.each([
   },
 );
 
-it('fsck finds an altered and a missing registration', async () => {
+it('fsck finds an altered and a missing registration of an approver', async () => {
   await setup.publish();
   const home = await testFolder();
   const env = {

@@ -49,7 +49,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       setUserVerified(isUserVerified: boolean): Promise<void>;
     }
 
-    /** Opens the page on a phone with an authenticator that supports one algorithm. */
+    /** Opens the page in a viewport of a phone. The authenticator gets requests for only one algorithm. */
     async function open(algorithm = ES256, origin = named(world.network.url)): Promise<Opened> {
       const context = await browser.newContext({ viewport: PHONE });
       const page = await context.newPage();
@@ -57,7 +57,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       const sent: string[] = [];
       page.on('pageerror', (error) => complaints.push(error.message));
       page.on('console', (message) => {
-        // The narrowed list of algorithms causes a warning, and the server rejects some requests.
+        // Chromium warns about a list of one algorithm, and logs each request that the server rejects.
         const isExpected = /^Failed to load resource|pubKeyCredParams/.test(message.text());
         if (!isExpected) complaints.push(message.text());
       });
@@ -75,7 +75,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
           automaticPresenceSimulation: true,
         },
       });
-      // Keeps one algorithm of the page's list, because the virtual authenticator supports both.
+      // Removes the other algorithm from the page's list: the virtual authenticator supports both, and would choose.
       await page.addInitScript(`
         const create = navigator.credentials.create.bind(navigator.credentials);
         navigator.credentials.create = ({ publicKey }) => create({ publicKey: {
@@ -179,7 +179,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       await page.getByText('The action is admitted').waitFor();
     });
 
-    it('signs nothing when the page has another origin than the registration', async () => {
+    it('signs nothing when the registration is for an origin other than that of the page', async () => {
       const { page, sent } = await open();
       const registration = await register(page);
       const elsewhere = named(world.engine.url);
@@ -193,7 +193,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(await alert(page)).toContain(`this registration is for ${named(world.network.url)}`);
       expect(sent).toEqual([]);
 
-      // The server also rejects the approval when the page does not check its origin.
+      // If the page lacks its check of the origin, the server rejects the approval.
       await page.route('**/approve.js', async (route) => {
         const script = await (await route.fetch()).text();
         const body = script.replace('.includes(location.origin)', '.length');

@@ -60,7 +60,7 @@ it('an admission that requires an approval gets 202 with the reasons and the exp
   await setValidity(setup.registry.admin, TENANT, { approval: 900 });
 });
 
-it('the batch result of an item that requires an approval stays the first decision, also in a repeated batch', async () => {
+it('the batch result of an item that requires an approval stays the first decision, even in a repeated batch', async () => {
   const held = admissionEnvelope({ action: 'PAY' });
   for (const replayed of [0, 1]) {
     const items = [held, admissionEnvelope({ action: 'SHIP' })];
@@ -112,7 +112,7 @@ it('an approval causes a second decision, which the repeated admission returns',
   const again = await send(approval);
   expect(again.json).toEqual(sent.json);
   expect(again.headers['idempotent-replayed']).toBe('true');
-  // Another approval is rejected, because the pending proof already has a second decision.
+  // A different approval is rejected, because the pending proof already has a second decision.
   expectProblem(await send(approver.approve(about(pending))), 409, 'already_decided');
 
   await setup.publish();
@@ -122,7 +122,7 @@ it('an approval causes a second decision, which the repeated admission returns',
   }
 });
 
-it('an API key causes second decisions only about actions that its restriction allows', async () => {
+it('an approval with a restricted API key is accepted only if the restriction allows the action', async () => {
   const pending = await held();
   const approveWith = async (restriction: KeyRestriction): Promise<Reply> => {
     const key = await issueKey(setup.registry, { scopes: ['approve'], restriction });
@@ -180,7 +180,7 @@ it('exports and receipt evidence prove the approval', async () => {
   }
 });
 
-it('only one of two concurrent approvals causes the second decision', async () => {
+it('only one of four concurrent approvals causes the second decision', async () => {
   const pending = await held();
   const all = [0, 1, 2, 3].map(() => send(approver.approve(about(pending))));
   const statuses = (await Promise.all(all)).map(({ status }) => status).sort();
@@ -254,14 +254,14 @@ it('an admission can be erased after its request was sent again and approved', a
   expect(keys).toHaveLength(1);
 });
 
-it('the erasure of a tenant reports a second decision that was stored meanwhile', async () => {
+it('the erasure of a tenant reports a second decision that an approval stores during the erasure', async () => {
   const { db, engine } = setup;
   const admin = adminOn(db, { url: db.urlFor('svc_erase') });
   const erase = () => admin('erase', 'tenant', TENANT, '--reason', 'CASE-8', '--confirm', TENANT);
   const tool = `markworth.${randomUUID()}`;
   const pending = await held({ tool });
   engine.worker.isPaused = true;
-  // Delays the approval after it has copied the request.
+  // This lock delays the approval after the engine has copied the request.
   const release = await holdLock(db.sql, 'lock table svc.intake_pending in share mode');
   const sent = send(approver.approve(about(pending)));
   await untilWaiting(db.sql);

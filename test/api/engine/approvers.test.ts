@@ -70,7 +70,7 @@ describe('approvers of a tenant', () => {
     ]);
   });
 
-  it('are rejected with a signature by another key, for another tenant, and when the tenant has 500', async ({
+  it('are rejected if the signature does not verify, the tenant is not the caller’s, or the tenant has 500', async ({
     setup,
   }) => {
     const key = await manager(setup);
@@ -92,7 +92,7 @@ describe('approvers of a tenant', () => {
   });
 });
 
-it('the engine role changes approvers only for an active key of the same tenant with the scope', async ({
+it('the engine role changes approvers only for an active key of the same tenant with the scope `approvers`', async ({
   setup,
 }) => {
   const { engine, tenantNo } = setup.registry;

@@ -69,7 +69,7 @@ describe('POST /v1/batches', () => {
     expect(results.map(({ state }) => state)).toEqual(states);
   });
 
-  it('returns the existing batch when the same items arrive in another format', async ({
+  it('returns the existing batch when the same items arrive in a different format', async ({
     completed,
     send,
   }) => {
@@ -262,7 +262,7 @@ describe('batch limits', () => {
   });
 });
 
-it('metric of admissions > counts a batch that is rejected before its body is read, like a single admission', async ({
+it('metric of admissions > counts a single admission and a batch that are rejected before their bodies are read', async ({
   setup: { key, withEngine },
 }) => {
   const counted: unknown[][] = [];

@@ -18,7 +18,7 @@ it.each([
   const splitter = openSplitter(1_000);
   const items = chunks.flatMap((chunk) => splitter.push(Buffer.from(chunk)));
   expect(items.map((item) => 'bytes' in item && item.bytes.toString())).toEqual(['{"a":1}']);
-  // Buffer.concat would join buffered chunks to the item.
+  // A parser that buffered the blank chunks would call Buffer.concat to join them to the item.
   expect(joined).not.toHaveBeenCalled();
   joined.mockRestore();
 });

@@ -16,7 +16,7 @@ const FILTERS = ['VALID', 'REVOKED', 'EXPIRED', NOTHING];
 const it = engineTest({ scopes: ['read', 'export', 'verify'] });
 
 let setup: Setup;
-/** A proof before the compromised range, and in the range two admissions, a denial and two revoked proofs. */
+/** The ids of a proof before the compromised range, and of two admissions, a denial and two revoked proofs in the range. */
 let ids: Record<'before' | 'first' | 'last' | 'denied' | 'revoked' | 'trustRevoked', string>;
 let validExport: ProofExport;
 let compromisedFrom: number;

@@ -23,7 +23,7 @@ const document = engineOpenApi(specs);
 const it = engineTest({ rateLimit: 100_000, batchLimit: 1024 * 1024 });
 
 let setup: Setup;
-/** Ids of one resource of each kind, by the parameter or member that takes the id. */
+/** Ids of one resource of each kind, keyed by the parameter or member that takes the id. */
 let ids: Record<string, string>;
 let pending: string;
 
@@ -97,7 +97,7 @@ const withHeaders =
   (headers: Headers) =>
   (call: Call): Call => ({ ...call, headers: { ...call.headers, ...headers } });
 
-/** Changes that make a request fail, by problem code. */
+/** Changes that make a request fail, keyed by the resulting problem code. */
 const CHANGES: Record<string, (call: Call, spec: OperationSpec) => Call | Promise<Call>> = {
   malformed_path: (call, { path }) => ({ ...call, path: path.replaceAll(/\{\w+\}/g, '%zz') }),
   unauthenticated: withHeaders({ 'X-Svc-Api-Key': 'wrong' }),

@@ -246,7 +246,7 @@ it.for([{}, { 'X-Svc-Idempotency-Key': 'during-activation' }])(
     };
     await activateSet(admin, before);
     const activated: Buffer[] = [];
-    // After the translation and before the engine pins the policy set.
+    // Activates the set `after` once the engine has translated the request, before the engine pins a policy set.
     const between = beforeStatement(sql, /svc\.(store_admissions|policy_in_force)\(/, async () => {
       if (activated.length === 0) activated.push(await activateSet(admin, after));
     });
@@ -290,7 +290,7 @@ it('AuthZEN evaluation > is rejected and stores nothing when a policy set is act
   expect(await count()).toEqual(before);
 });
 
-/** A pool that runs `first` before each statement that matches, also in transactions. */
+/** A pool that runs `first` before each select that matches `statement`, in transactions too. */
 function beforeStatement(pool: Pool, statement: RegExp, first: () => Promise<void>): Pool {
   const watch = <T extends object>(target: T): T =>
     new Proxy(target, {
@@ -319,7 +319,7 @@ it('AuthZEN evaluation > returns an error while the admission is pending', async
   });
 });
 
-it('AuthZEN evaluation > is rejected when another evaluation had the same idempotency key', async ({
+it('AuthZEN evaluation > is rejected when an earlier evaluation had the same idempotency key and body', async ({
   setup,
 }) => {
   const headers = { 'X-Svc-Idempotency-Key': 'once' };

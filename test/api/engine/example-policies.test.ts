@@ -51,7 +51,7 @@ it.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
     expect(await recompute(denied, counted, 'daily-limit')).toBe(true);
     expect(await recompute(denied, 'amount,currency', 'daily-limit')).toBe(false);
     expect(await recompute(admitted, counted, 'daily-limit')).toBe(true);
-    // The policy set `refunds` makes the same decision as `daily-limit`, but has another digest.
+    // The policy set `refunds` makes the same decision as `daily-limit`, but has a different digest.
     expect(await recompute(admitted, 'amount,currency', 'refunds')).toBe(false);
 
     const rule = 'forbid (principal, action, resource) when { context.facts has currency };';

@@ -59,7 +59,7 @@ it('denied execution > gets 403 with the receipt, the policies and their message
   expect(again.json['receipt']).toEqual(reply.json['receipt']);
 });
 
-it('X-Svc-Idempotency-Key > is rejected with another body', async ({ setup: { execute } }) => {
+it('X-Svc-Idempotency-Key > is rejected with a different body', async ({ setup: { execute } }) => {
   const body = executeBody();
   const headers = { 'X-Svc-Idempotency-Key': 'k-1' };
   const first = await execute(body, headers);
@@ -89,7 +89,7 @@ describe('concurrent executions', () => {
     expect(await setup.treeSize()).toBe(before + 1);
   });
 
-  it('are announced in few notifications, and each gets its own receipt', async ({
+  it('are announced to the worker in few jobs, and each execution gets its own receipt', async ({
     setup: { key, withEngine },
   }) => {
     await withEngine({ coalesceMs: 200, coalesceItems: 64 }, async ({ call, worker }) => {

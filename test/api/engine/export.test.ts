@@ -114,7 +114,7 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
   });
 });
 
-it('export > names the log key that signed the checkpoint, also after a rotation', () => {
+it('export > names the log key that signed the checkpoint, before and after a rotation of the key', () => {
   const newer = formatVkey(nativeSha256, ORIGIN, testKey().publicKey);
   for (const [current, retired, expected] of [
     [newer, [logVkey], logVkey],

@@ -25,7 +25,7 @@ async function activate({ registry }: Setup, change = (schema: string) => schema
   return digest.toString('hex');
 }
 
-it('POST /v1/agent/admissions > accepts a fact while the set that declares it is active, and returns the first receipt afterwards', async ({
+it('POST /v1/agent/admissions > accepts a fact while the set that declares it is active, and later repeats the receipt', async ({
   setup,
 }) => {
   await activate(setup);
@@ -46,7 +46,7 @@ it('POST /v1/agent/admissions > accepts a fact while the set that declares it is
   });
 });
 
-it('replay > evaluates the stored facts under the recorded and under another policy set', async ({
+it('replay > evaluates the stored facts under the recorded policy set and under a different set', async ({
   setup,
 }) => {
   await activate(setup);

@@ -70,7 +70,7 @@ async function admitted({ post }: Setup, id: string): Promise<string> {
   return String(json['registry_proof_id']);
 }
 
-/** Shares the proof by token and in a package. Returns its public ids by path parameter. */
+/** Shares the proof by token and in a package. Returns the public ids, keyed by path parameter. */
 async function shared({ post }: Setup, proof_id: string): Promise<Record<string, string>> {
   const request = {
     schema_version: 'svc.lifecycle.share_token_request/1.0',
@@ -91,7 +91,7 @@ async function shared({ post }: Setup, proof_id: string): Promise<Record<string,
   };
 }
 
-/** The answer of each public GET operation about the log; tiles are among the files. */
+/** The answer of each public GET operation, except the tile operation: tiles are among the published files. */
 async function publicAnswers(
   snapshot: SqlSnapshot,
   ids: Record<string, string>,
@@ -123,7 +123,7 @@ const filesBelow = (directory: string): Buffer[] =>
     .filter((path) => statSync(path).isFile())
     .map((path) => readFileSync(path));
 
-/** All values of 32 bytes in the documents, whether bytes or text, as hex. */
+/** All values of 32 bytes in the documents, as hex: hex and base64 in text, and aligned bytes in binary documents. */
 function digestsIn(documents: readonly Buffer[]): Set<string> {
   const found = documents.flatMap((bytes) => {
     const text = bytes.toString('latin1');
@@ -139,7 +139,7 @@ function digestsIn(documents: readonly Buffer[]): Set<string> {
   return new Set(found);
 }
 
-/** Tries every amount without a salt and with each salt. Returns the amount whose hash is known, or null. */
+/** Hashes every amount without a salt and with each salt. Returns the amount with a hash in `known`, or null. */
 function guess(known: ReadonlySet<string>, salts: readonly string[]): string | null {
   const inputOf = (amount: string, salt?: string): string => {
     const tenant = { tenant_id: TENANT, environment: 'sandbox' } as const;

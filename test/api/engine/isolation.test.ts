@@ -13,7 +13,7 @@ import type { TestRegistry } from '../../fixtures/registry.js';
 import { unfiltered } from '../../fixtures/unfiltered.js';
 import { engineTest, fillTenant, type Resources } from './setup.js';
 
-/** Two tenants: the owner has one resource of every kind, the stranger requests them. */
+/** Two tenants: the owner has one resource of every kind, and the stranger requests the owner's resources. */
 const OWNER = 'owner';
 const STRANGER = 'stranger';
 const ALL_SCOPES = SCOPES.filter((scope) => scope !== 'admin');
@@ -106,7 +106,7 @@ function pathOf(spec: OperationSpec, ids: Resources): string {
   return path + query;
 }
 
-/** The example of a request body, as the stranger would send it with these ids. */
+/** The body of an example request, with these ids and the tenant id of the stranger. */
 function bodyOf(example: unknown, ids: Resources): unknown {
   if (isDocument(example))
     return documentLike(example, ids.second === theirs.second ? exported : lost);
@@ -127,7 +127,7 @@ function isDocument(example: unknown): example is Exported {
   return typeof example === 'object' && example !== null && 'aep' in example;
 }
 
-/** The export, reduced to the members of the example. */
+/** An export with only the members, and the schema version, of the example. */
 function documentLike(example: Exported, document: Exported): Exported {
   return Object.fromEntries(
     Object.entries(example).map(([name, value]) => [
@@ -209,7 +209,7 @@ async function expectAbsent(engine: TestEngine, asked: Case): Promise<void> {
   if (asked.spec.path.includes('{')) expect(about.status).toBe(404);
 }
 
-/** The filters, each by an identifier of the owner, for which the stranger's list of proofs is not empty. */
+/** The filters, with values of the owner's proofs, that select proofs in the stranger's list. */
 async function revealingFilters(engine: TestEngine): Promise<string[]> {
   const revealing: string[] = [];
   for (const filter of filters()) {

@@ -12,7 +12,7 @@ const it = engineTest();
 const send = ({ execute }: Setup, apiKey: string, body = executeBody()) =>
   execute(body, headersFor(apiKey));
 
-/** Each key has only the fault in its name: format and checksum are otherwise valid. */
+/** API keys by test name. An invalid key has only the fault that the name states. */
 const KEYS: Record<string, (setup: Setup) => string | Promise<string>> = {
   good: ({ key }) => key,
   malformed: () => 'svc_sk_nonsense',
@@ -57,7 +57,7 @@ it('API key check > does the same work and gives the same response for every inv
       expect([name, reply.status === 401]).toEqual([name, name !== 'good']);
       const compared = compare.mock.calls.map((hashes) => hashes.map((one) => one.byteLength));
       expect([name, compared]).toEqual([name, [[32, 32]]]);
-      // The engine makes one query, with the public key id and without the secret.
+      // The engine makes one query, which contains the id of the key, but not the secret.
       expect([name, lookedUp]).toEqual([name, [[expect.stringMatching(/^[a-z0-9]{12}$/)]]]);
       if (name === 'good') continue;
       answers.add(JSON.stringify([without(reply.headers, 'date'), reply.bytes.toString()]));

@@ -159,7 +159,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect((await revoke()).status).toBe(200);
   });
 
-  it('revokes nothing when its API key is revoked before the append', async () => {
+  it('revokes nothing when the API key of the request is revoked before the append', async () => {
     const { engine, registry } = setup;
     const stolen = await setup.keyFor({ scopes: ['lifecycle'] });
     engine.worker.isPaused = true;

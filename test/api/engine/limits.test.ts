@@ -150,7 +150,7 @@ describe('rate limit', () => {
     }
   });
 
-  it('counts requests to every route, including rejected requests', async ({ key, started }) => {
+  it('counts requests to several routes, even rejected requests', async ({ key, started }) => {
     const engine = await started();
     const headers = headersFor(key);
     const bad: Call[] = [
@@ -239,7 +239,7 @@ describe.skipIf(skipsRedis)(`rate limit counted in Redis${withoutRedis}`, () => 
     await vi.advanceTimersByTimeAsync(250);
     const places = await counted;
     expect(places.map(({ used }) => used)).toEqual(places.map((_, i) => i + 1));
-    // After a failure, the engine does not use Redis for a while: a wait for it would never end here.
+    // After the timeout, the counter skips Redis for a while. A call to Redis would never end with this fake time.
     await countRequest(1);
   });
 });

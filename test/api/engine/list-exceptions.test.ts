@@ -29,7 +29,7 @@ it('list of proofs > shows an erased proof without agent, tool and restriction',
 });
 
 describe('list of proofs with a status filter', () => {
-  // Without a status filter, one request does not scan 4,100 proofs.
+  // 4,100 proofs are more than one request scans without a status filter.
   it('lists on the first page a proof that is not valid, although 4,100 valid proofs are newer', async ({
     setup,
   }) => {
@@ -56,7 +56,7 @@ describe('list of proofs with a status filter', () => {
     expect(await firstPage(setup, 'BACKEND_LOOKUP_REQUIRED')).toEqual([erased]);
   });
 
-  // Must run last: the verifier cannot continue after this verdict, whose subtrees are made up.
+  // Must run last: this test inserts a verdict with invented subtrees, after which the verifier cannot continue.
   it('finds a proof that had expired when it was first verified', async ({ setup }) => {
     const [expired = ''] = await setup.registry.admitAll([
       setup.registry.item({ intent_id: 'expired' }),

@@ -114,7 +114,7 @@ describe('listed status', () => {
     expect(idsOf(await all({ status: 'VALID', limit: '2' }))).toEqual(at(0, 1, 3, 6, 7, 8, 9));
   });
 
-  it('equals the status and history of GET /v1/proofs/{proof_id}', async () => {
+  it('is the status that GET /v1/proofs/{proof_id} reports, with a history that ends with the cause', async () => {
     const NOTHING = 'BACKEND_LOOKUP_REQUIRED';
     for (const [place, status, last] of [
       [0, 'VALID', { event: 'verified' }],
@@ -163,7 +163,7 @@ describe('cursor of GET /v1/proofs', () => {
     expect(idsOf(await all({ limit: '5' }))).toEqual(newestFirst(ids));
   });
 
-  it('is valid with another limit but rejected with other filters', async () => {
+  it('is valid with a different limit but rejected with different filters', async () => {
     const { next_cursor: cursor } = await page({ limit: '2', effect: 'ADMIT' });
     expect((await list({ limit: '1', effect: 'ADMIT', cursor: cursor! })).status).toBe(200);
     for (const other of [{}, { effect: 'DENY' }, { effect: 'ADMIT', lane: 'execute' }]) {
@@ -174,7 +174,7 @@ describe('cursor of GET /v1/proofs', () => {
     }
   });
 
-  it('follows from its position and values that the tenant knows', async () => {
+  it('depends only on its position, the tenant and the filters', async () => {
     const { next_cursor: cursor, proofs } = await page({ limit: '2', effect: 'ADMIT' });
     const own = { list: 'proofs', tenantId: TENANT, filters: { effect: 'ADMIT' } };
     expect(formatCursor(own, String(proofs.at(-1)!.leaf_index))).toBe(cursor);

@@ -182,7 +182,7 @@ describe('POST /v1/keys/{key_id}/revoke', () => {
     // A key can revoke itself.
     expect((await revoke(setup, root, keyIdOf(root))).status).toBe(204);
     expect(await statuses(setup, root, sibling, successor)).toEqual([401, 401, 401]);
-    // The first revocation counts.
+    // The repeated revocation changed nothing.
     expect(await rowOf(setup, child)).toEqual(ended);
   });
 

@@ -36,7 +36,7 @@ let key: string;
 let hostile: Record<string, string>;
 let enginePool: Pool;
 let closePools: () => Promise<unknown>;
-/** Ids of one resource of each kind of the hostile tenant, by the parameter or member that takes the id. */
+/** Ids of one resource of each kind of the hostile tenant, keyed by the parameter or member that takes the id. */
 let ids: Record<string, string>;
 
 it.beforeAll(async ({ setup }) => {

@@ -54,7 +54,7 @@ it.for([
   expect(errors[0]!.detail).toMatch(expected);
 });
 
-it('an overlay needs cases of its tenant for each rule, for test and activation', async ({
+it('an overlay is tested only with cases of its tenant, and activated only with passing cases for each rule', async ({
   setup,
 }) => {
   const id = await stored(setup);

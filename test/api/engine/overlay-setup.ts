@@ -38,7 +38,7 @@ export async function deactivate({ engine, get, key }: Setup): Promise<void> {
 export const admit = ({ post }: Setup, action = 'DELETE_RECORD') =>
   post('/v1/agent/admissions', admissionEnvelope({ action }));
 
-/** Tests with one engine, after each of which no overlay is active. */
+/** Creates tests that share one engine. After each test, no overlay is active. */
 export const overlayTest = () => {
   const it = engineTest({ rateLimit: 100_000 });
   it.afterEach(async ({ setup }) => {

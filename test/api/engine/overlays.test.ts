@@ -25,7 +25,7 @@ const shipped = await shippedPolicy();
 const proofIn = (json: Record<string, unknown>): string =>
   String(((json['receipt'] ?? json) as Record<string, unknown>)['registry_proof_id']);
 
-/** Stores and activates the operator's set with an additional rule, and optionally another schema. */
+/** Stores and activates the operator's set with an additional rule, and optionally with a changed schema. */
 async function activateBase(
   { registry }: Setup,
   name: string,
@@ -45,7 +45,7 @@ async function activateBase(
 const WITH_FACT = shipped.files.schema.replace('facts: {}', 'facts: { risk?: Long }');
 
 describe('an overlay', () => {
-  it('forbids from its activation on, for its tenant only, and is part of the proof', async ({
+  it('denies actions of its tenant only, from its activation on, and is recorded in the proof', async ({
     setup,
   }) => {
     const { db, get, post } = setup;

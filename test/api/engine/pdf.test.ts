@@ -22,7 +22,7 @@ const render = (options: PdfDocumentOptions = {}) => renderPdf(pdfRequestFor(opt
 const read = async (options: PdfDocumentOptions = {}) => readPdf(await render(options));
 const textOf = async (options: PdfDocumentOptions = {}) => (await read(options)).pages.join('\n');
 
-it('PDF export > contains every fact of the proof', async () => {
+it('PDF export > contains the ids, hashes, times, decision and signatures of the proof', async () => {
   const document = documentFor();
   const bytes = await render();
   const { pages, links, info } = await readPdf(bytes);
@@ -88,7 +88,7 @@ function approvalOf(decision: 'approve' | 'reject') {
   return { approval: { envelope, registration, entry: activation, tlog_proof }, registrationHash };
 }
 
-it('PDF export > names approver and disclosed values, and draws no label over its value', async () => {
+it('PDF export > names approver and disclosed values, and draws no label over the value beside it', async () => {
   const names = ['fact.amount', `fact.${'total_'.repeat(10)}`, 'budget.tenant_cancellations'];
   const disclosures = names.map((name): [string, string, string] => [
     '0'.repeat(64),
@@ -153,7 +153,7 @@ it.each<[string, PdfDocumentOptions, string]>([
   for (const page of pages) expect(page.split('\n')).toContain(expected);
 });
 
-it('PDF user text > fits the page at maximum length', async () => {
+it('PDF export > fits texts of a tenant on the page, even at their maximum length', async () => {
   const reasons = Array.from({ length: 20 }, (_, i) => `${String(i).padStart(2, '0')}-policy`);
   const intent_id = '\u{1F600}'.repeat(512);
   const { pages } = await read({

@@ -102,7 +102,7 @@ describe('POST /v1/proofs/replay', () => {
   });
 });
 
-it('replay of a proof that is erased meanwhile > reports the erasure, not altered data', async ({
+it('replay of a proof that is erased during the replay > reports the erasure, not altered data', async ({
   setup,
 }) => {
   const { db } = setup;
@@ -155,7 +155,7 @@ const OTHER_HASH = {
 };
 
 describe('replay after tampering', () => {
-  it('reports engine_version_differs when another version of the policy engine decided', async ({
+  it('reports engine_version_differs when a different version of the policy engine decided', async ({
     setup,
   }) => {
     const { admitOne, byHand, registry } = setup;
@@ -220,7 +220,7 @@ describe('replay after tampering', () => {
     expect(pointersIn(harmless)).toEqual(['/policy/digest']);
     expect(harmless.differences[0]?.recorded).toBe(before.policy_digest);
 
-    // An altered engine version in the stored manifest changes nothing.
+    // The replay does not read the engine version from the stored manifest.
     await setup.byHand(
       (tx) => tx`
       update svc.policy_set set manifest =

@@ -14,7 +14,7 @@ const it = engineTest();
 type Fields = Record<string, unknown>;
 
 const agent = (id: string): Fields => ({ agent: { id } });
-/** Admits an action with another key, and returns an outcome of the action. */
+/** Admits an action with an unrestricted key, and returns an outcome of the action. */
 const outcome =
   (fields: Fields) =>
   async ({ admitOne }: Setup): Promise<Fields> =>
@@ -144,7 +144,7 @@ describe('acceptance of an admission', () => {
     }
   });
 
-  it('keeps `bound` of the first request when another key repeats it', async ({ setup }) => {
+  it('keeps `bound` of the first request if a different key repeats it', async ({ setup }) => {
     const own = await setup.keyFor({ restriction: { agent_id: 'agent-7' } });
     const other = await setup.keyFor();
     for (const [first, second, bound] of [

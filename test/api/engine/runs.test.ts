@@ -196,7 +196,7 @@ it('list of proofs > filters by agent, tool, run, parent, batch and bound, and s
   expect(await idsOf(`agent=agent-9&bound=true`)).toEqual([]);
   expect(await idsOf(`agent=agent-9&bound=false`)).toContain(own);
   const batchId = String(batch.json['batch_id']);
-  // The list for a later batch also has the proof of an admission that the batch repeats.
+  // The list for a batch also has the proof of an earlier admission that an item of the batch repeats.
   const repeated = [admissionEnvelope(), items[0]];
   const later = await setup.post('/v1/batches', repeated);
   await workBatches(setup.registry);

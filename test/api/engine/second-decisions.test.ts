@@ -48,7 +48,7 @@ it('an approval admits the request of an API key that expires before the worker 
   expect((await secondOf(sent)).aep.decision).toMatchObject({ effect: 'ADMIT' });
 });
 
-it('a replay under another set keeps the denial by an approver', async () => {
+it('a replay under a different policy set keeps the denial by an approver', async () => {
   const pending = await held();
   const sent = await send(approver.approve(about(pending), { decision: 'reject' }));
   const { aep, proof_id } = await secondOf(sent);
@@ -63,7 +63,7 @@ it('a replay under another set keeps the denial by an approver', async () => {
   });
 });
 
-it('an approval does not waive another policy of the set in force', async () => {
+it('an approval does not waive the other policies of the set in force', async () => {
   const pending = await held();
   await activate({ permit: PERMIT, hold: HOLD, never: 'forbid (principal, action, resource);' });
   const { aep } = await secondOf(await send(approver.approve(about(pending))));
@@ -248,7 +248,7 @@ it('verifier, engine and fsck report an altered or missing approval', async () =
 
 it('an approval of a proof from before an adoption has no effect, whatever the time in the id of the proof', async () => {
   const pending = await held();
-  // The engine's clock was five minutes ahead.
+  // As if the engine's clock had been five minutes ahead when it made the id of the proof.
   await withoutTriggers(
     setup.db,
     `update svc.intake set accepted_at = accepted_at - interval '5 minutes' where proof_id = '${pending.proof_id}'`,

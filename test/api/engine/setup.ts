@@ -106,7 +106,7 @@ function setupOf(
       await setAllowlisted(registry.admin, tenantId, true);
       return headersFor(await issueKey(registry, { tenantId, scopes }), tenantId);
     },
-    /** Starts another engine on this database for the duration of `work`. */
+    /** Starts a second engine on this database for the duration of `work`. */
     async withEngine<T>(
       overrides: Partial<EngineContext>,
       work: (engine: TestEngine) => Promise<T>,
@@ -193,8 +193,7 @@ export type Resources = Record<
 >;
 
 /**
- * Creates one resource of each kind for a tenant. Returns the ids by the parameter or member that
- * takes the id.
+ * Creates one resource of each kind for a tenant. Returns the ids, keyed by the parameter or member that takes the id.
  */
 export async function fillTenant(
   { post, publish, registry }: Setup,
@@ -258,7 +257,7 @@ export const ofProof = (proofId: string): string =>
 export const replacedIn = (from: string, to: string): string =>
   `convert_to(replace(convert_from(body, 'UTF8'), '${from}', '${to}'), 'UTF8')`;
 
-/** The reply of `POST /v1/proofs/replay`, optionally under another policy set. */
+/** The reply of `POST /v1/proofs/replay`, optionally under a given policy set. */
 export const replayOf = (
   { post }: Setup,
   proofId: unknown,

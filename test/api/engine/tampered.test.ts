@@ -55,7 +55,7 @@ describe('altered database rows', () => {
     },
   );
 
-  it('are not served with another signature', async ({ setup }) => {
+  it('are not served when the signature of the log entry is altered', async ({ setup }) => {
     const { proof_id: id } = await setup.exported(await setup.admitOne());
     const altered = 'signature = set_byte(signature, 5, get_byte(signature, 5) # 1)';
     await setup.whileAltered('log_entry', altered, ofProof(id), () => expectNotServed(setup, id));
@@ -84,7 +84,7 @@ describe('altered database rows', () => {
     expect((await verdictOn(setup, document)).status).toBe('VALID');
   });
 
-  it('are not served under another proof id', async ({ setup }) => {
+  it('are not served under an altered proof id', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
     const id = document.proof_id;
     const otherId = id.replace(/.$/, (last) => (last === '0' ? '1' : '0'));
@@ -186,7 +186,7 @@ describe('altered database rows', () => {
     await expectNotServed(setup, document.proof_id);
   });
 
-  it('do not make an erased proof valid, even when the caller submits a copy', async ({
+  it('of an erased proof do not make the proof valid, even when the caller submits its earlier export', async ({
     setup,
   }) => {
     const document = await setup.exported(await setup.admitOne());

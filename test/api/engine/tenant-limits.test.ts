@@ -30,7 +30,7 @@ function observed() {
   };
   return {
     overrides,
-    /** Numbers of 503s that count for the alert, and of those that do not. */
+    /** Numbers of 503s: `service` counts for the alert, `tenant` does not. */
     rejected: async () => ({ service: await count(''), tenant: await count('tenant') }),
     errors: () => lines.filter(({ level }) => Number(level) > 30).map(({ msg }) => msg),
     limited: () =>
@@ -47,7 +47,7 @@ describe('alert for operators', () => {
       statusAndCode(
         await call(batchCall(key, executeBodies(items, { tenant_id: tenantId }), {}, tenantId)),
       );
-    // Batches may fill 20 places, one tenant's batches 10.
+    // All batches together may fill 20 places, and the batches of one tenant 10 places.
     await setup.withEngine({ ...overrides, maxQueuedAdmissions: 40 }, async (engine) => {
       engine.worker.isPaused = true;
       const tenants = ['large-1', 'large-2', 'small'];
@@ -66,7 +66,7 @@ describe('alert for operators', () => {
     });
   });
 
-  it('counts a read behind reads that the database delays, but not a third concurrent batch of a tenant', async ({
+  it('counts a read that is rejected while the database delays reads, but not a third concurrent batch of a tenant', async ({
     setup,
   }) => {
     const { overrides, rejected, errors } = observed();

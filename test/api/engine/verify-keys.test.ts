@@ -80,7 +80,7 @@ describe('signing key', () => {
     }
   });
 
-  it('does not make an AEP valid that it signed but the log lacks', async ({ setup }) => {
+  it('does not make an AEP valid that is signed but is not in the log', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne('DELETE_AUDIT_LOG'));
     const admitting = {
       decision: { effect: 'ADMIT' as const, reasons: document.aep.decision.reasons },
@@ -115,7 +115,7 @@ describe('signing key', () => {
     });
   });
 
-  it('is rejected when it is of small order, even in the log', async ({ setup }) => {
+  it('is rejected when it is of small order, even when it is in the log', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
     // A is the neutral element, so [S]B = R + [k]A holds for S = 1, R = B and any message.
     const neutral = fromHex(`01${'00'.repeat(31)}`);
@@ -162,7 +162,7 @@ describe('signing key', () => {
     expect(checkOf(verdict, 'signature')).toBe('fail');
   });
 
-  /** Admits a proof that the worker signs with another key. */
+  /** Admits an action, whose proof the worker signs with `signer`. */
   async function signedBy({ registry }: Setup, signer: ReturnType<typeof newKey>): Promise<string> {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);

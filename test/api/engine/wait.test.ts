@@ -16,7 +16,7 @@ const proved: Outcome = {
   acceptedAt: 0,
 };
 
-/** A fake registry, which answers from `settled` and records its queries in `questions`. */
+/** A fake registry, which answers from `settled` and records each query in `questions`. */
 function registry(options: { firstPollMs?: number } = {}) {
   const settled = new Map<string, Outcome>();
   const questions: string[][] = [];

@@ -105,7 +105,7 @@ describe('public OpenAPI document', () => {
     }
   });
 
-  it('documents exactly the lookups of nginx’s fast path', () => {
+  it('documents exactly the lookups that `lookupAt` recognizes', () => {
     const ends = [...new Set(Object.values(VIEW_PATHS).flatMap((views) => [...views.keys()]))];
     const candidates = Object.keys(BY_PATH).flatMap((name) =>
       [`${VERIFY}/${name}/{}`, `/api/public/${name}/{}`].flatMap((path) => [

@@ -36,7 +36,7 @@ it('evidence > proves the answer of every lookup, in every status, found or not'
   }
 });
 
-it('evidence > is the same by GET and POST, and shorter than 4 KiB', async () => {
+it('evidence > is the same for GET and POST, and shorter than 4 KiB', async () => {
   const { identifier } = world.state('valid');
   const { text, headers } = await evidenceOf(identifier);
   expect(text.length).toBeLessThan(4096);

@@ -128,7 +128,7 @@ describe('SnapshotPoller', () => {
     });
   });
 
-  it('rejects another location document of the served generation', async () => {
+  it('rejects an altered location document of the generation that it serves', async () => {
     const publicServer = snapshot.publicServer();
     await publicServer.poller.refresh();
     const served = publicServer.poller.current;
@@ -139,7 +139,7 @@ describe('SnapshotPoller', () => {
     expect(publicServer.poller.current).toBe(served);
   });
 
-  it('rejects a snapshot whose checkpoint another log key signed', async () => {
+  it('rejects a snapshot whose checkpoint a different log key signed', async () => {
     const publicServer = snapshot.publicServer();
     const { url } = await snapshot.serve(publicServer);
     const other = new TestSnapshot();
@@ -157,7 +157,7 @@ describe('SnapshotPoller', () => {
     expect((await fetch(`${url}/readyz`)).status).toBe(200);
   });
 
-  it('rejects a location document with any changed byte', async () => {
+  it('rejects a location document in which one bit was flipped', async () => {
     const good = location();
     for (let at = 0; at < good.length; at += 13) {
       writeFileSync(locationPath(), withFlippedBit(good, 8 * at));
@@ -185,7 +185,7 @@ describe('SnapshotPoller', () => {
   });
 });
 
-it('unreadable snapshot > makes lookups answer 503, never 404, when any byte of its pages was changed', async () => {
+it('snapshot with a changed byte in a page > makes lookups that need the page answer 503, never 404', async () => {
   snapshot.registry.addProofs(200);
   const last = await publishMore();
   let refused = 0;

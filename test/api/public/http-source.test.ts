@@ -10,18 +10,18 @@ import { useSnapshot } from '../../fixtures/use-registry.js';
 
 const snapshot = useSnapshot();
 
-/** A static file server with ETags, which records its requests. */
+/** A static file server with ETags, which records the requests that it gets. */
 class Origin {
   asked: string[] = [];
-  /** The ETag of every file, when not null. */
+  /** When not null, every file has this ETag. */
   etag: string | null = null;
-  /** When not null, the server queues the responses for pages here. */
+  /** When not null, the server keeps the responses for map pages here, unsent. */
   held: (() => void)[] | null = null;
   /** Number of kept-alive connections that the server will break, each at its next request. */
   breaks = 0;
   /** When not null, answers every request except those for `elsewhere`, the target of a redirect. */
   respond: ((res: ServerResponse) => unknown) | null = null;
-  /** Changes the content of a file in transit. */
+  /** Returns the bytes that the server sends in place of a file's content. */
   tamper: (path: string, bytes: Buffer) => Buffer = (_path, bytes) => bytes;
   private readonly used = new WeakSet<object>();
 
@@ -96,7 +96,7 @@ it.each<[string, (res: ServerResponse) => unknown, string]>([
 });
 
 describe('public API server over httpSource', () => {
-  it('finds a location that replaced another of the same length within a second', async () => {
+  it('finds a new location document although the ETag has not changed', async () => {
     origin.etag = '"whole seconds"';
     await publishMore();
     await publicServer.poller.refresh();
@@ -112,11 +112,11 @@ describe('public API server over httpSource', () => {
     });
     const { url: crowded } = await snapshot.serve(publicServer);
     const cosigned = () => origin.asked.filter((path) => path === 'cosigned-checkpoint');
-    // Each of the two servers requests this file once, and its poller does not wait for the answer.
+    // Each of the two servers requests this file once, and the server's poller does not wait for the answer.
     await expect.poll(cosigned).toHaveLength(2);
     origin.held = [];
     const statuses: number[] = [];
-    // These ids are far apart, so each id needs another page.
+    // These ids are far apart, so each id is on a different page.
     const looks = Array.from({ length: 12 }, async (_, i) => {
       const id = ids[i * 150]!;
       const { status } = await fetch(`${crowded}/api/public/verify/proof/${id}`);
@@ -145,7 +145,7 @@ describe('public API server over httpSource', () => {
     expect(origin.breaks).toBe(0);
   });
 
-  it('limits the memory of pages', async () => {
+  it('limits the memory that cached pages use', async () => {
     const source = httpSource(originUrl);
     const pageMemory = { leafBytes: 100 * 1024, upperBytes: 100 * 1024 };
     const { url: base } = await snapshot.serve(snapshot.publicServer({ source, pageMemory }));

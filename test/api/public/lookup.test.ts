@@ -132,7 +132,7 @@ describe('response to an identifier', () => {
     find.mockRestore();
   });
 
-  it('has no Retry-After on a route for another kind of identifier, or when it resolves', async () => {
+  it('has no Retry-After if the route is for another kind of identifier, or if the identifier resolves', async () => {
     const id = proofIdAt(snapshot.clock.now(), 'new');
     const verify = [`share/${id}`, `passport/cert_${id}`, `proof/${recent}`];
     const others = [`passport/cert_${id}/history`, `proof/${recent}/history`, `evidence/${recent}`];
@@ -246,7 +246,7 @@ describe('POST /api/public/verify', () => {
     });
   });
 
-  it('accepts any identifier of up to 1024 characters', async () => {
+  it('accepts unusual identifiers, and an identifier of 1024 characters', async () => {
     for (const id of [
       'x'.repeat(1024),
       ' ',

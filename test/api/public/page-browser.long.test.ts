@@ -18,7 +18,7 @@ const RULES: RunOnly = {
   type: 'tag',
   values: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
 };
-/** States that together show each tone and section; LAYOUTS are also checked in dark mode at desktop size. */
+/** States that together show each tone and section. Only LAYOUTS are checked in dark mode at desktop size too. */
 const STATES = ['sandbox', 'denied', 'not confirmed', 'shared', 'long history'];
 const LAYOUTS = ['valid', 'revoked trust', 'large package'];
 

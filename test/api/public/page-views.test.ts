@@ -60,7 +60,7 @@ describe('history on the HTML page', () => {
 describe('verdict page', () => {
   const ID = `pkg_${'a'.repeat(32)}`;
 
-  /** The page of a package whose published body `change` has altered. */
+  /** The page of a package, rendered from the published body after `change` has altered the body. */
   async function packagePage(
     change: (body: Body) => void,
     events: PublicEvent[] = [],
@@ -118,7 +118,7 @@ describe('verdict page', () => {
     expect(await claims('expired certificate')).toContain('or that of something it depends on');
   });
 
-  it('derives no verdict from the history and no event from the verdict', async () => {
+  it('derives no verdict from the history, and no time of an event from the verdict', async () => {
     const proof = (await call(page.state('valid').jsonUrl)).body as Body;
     const at = formatTime(Date.parse(ISSUED));
     const revoked: PublicEvent = {

@@ -62,7 +62,7 @@ async function openedLying(lie: (values: Map<string, MapValue>) => void) {
   return { served: poller.current!, close };
 }
 
-it('map pages > return no false value when the origin replaces a page and every digest above the page', async () => {
+it('map pages > return no false value when the origin replaces a page and the digests that lead to the page', async () => {
   const { ids, served, load } = await opened();
   const { location } = served.opened;
   const head = pageIdOf(location.map)!;
@@ -89,7 +89,7 @@ it('lookup response > has one byte per character in memory', async () => {
   expect(serialize(body).length).toBeLessThan(1.5 * body.length);
 });
 
-it('map pages > are rejected when their digest is wrong, even if their root is right', async () => {
+it('map pages > are rejected when the digest of a page is wrong, even if its root is right', async () => {
   const { served, load } = await opened();
   const { location } = served.opened;
   const head = pageIdOf(location.map)!;
@@ -119,7 +119,7 @@ it.each<[what: string, lie: (values: Map<string, MapValue>) => void]>([
   close();
 });
 
-it('snapshot > finds the record of an AEP key in the log of any shard', async () => {
+it('snapshot > finds the records of the AEP keys of any shard', async () => {
   const { served, close } = await openedLying((values) => {
     for (const [index, compromisedFrom] of [
       [3, null],

@@ -23,7 +23,7 @@ let publicServer: PublicServer;
 let server: HttpServer;
 let proof: string;
 let tokens: Record<'proof' | 'package', string>;
-/** Tokens that do not resolve, by the reason. */
+/** Tokens that do not resolve, keyed by the reason. */
 let unresolved: Record<string, string>;
 const never = `share_${'A'.repeat(43)}`;
 
@@ -71,7 +71,7 @@ function expectPrivate({ headers }: Reply): void {
   expect(headers.etag).toBeUndefined();
 }
 
-/** A response in which an ellipsis replaces the token. */
+/** The response, with each occurrence of the token replaced by an ellipsis. */
 function without(token: string, reply: Reply): unknown {
   expect(reply.text.split(token)).toHaveLength(3);
   return comparable({ ...reply, text: reply.text.replaceAll(token, '…') });

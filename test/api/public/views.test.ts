@@ -35,7 +35,7 @@ const leafOf = (proofId: string) => {
   return leaf;
 };
 const { aepHash, proofRecordHash } = leafOf(plain);
-/** Another proof with the hashes of `plain`. */
+/** A second proof with the hashes of `plain`. */
 const twin = registry.addProof({ aepHash, proofRecordHash });
 
 let server: HttpServer;
@@ -100,7 +100,7 @@ it('view paths > return an ETag that covers the whole body', async () => {
   const first = await republish();
   world.registry.addProof();
   const grown = await republish();
-  // Another proof changes only the evidence, which contains the new checkpoint.
+  // The added proof changes only the package view, whose evidence contains the new checkpoint.
   const withoutGeneration = (tag: string): string => tag.replace(/^"\d+-/, '"');
   const [before, after] = [first, grown].map((all) => all.map(withoutGeneration));
   expect(after!.slice(0, 3)).toEqual(before!.slice(0, 3));
@@ -134,7 +134,7 @@ describe('trust package view', () => {
     });
   });
 
-  it('is read from one snapshot when a newer snapshot is published meanwhile', async () => {
+  it('is built from one snapshot when a newer snapshot is published during the request', async () => {
     const world = new TestSnapshot();
     const proof = world.registry.addProof();
     world.registry.verify();
@@ -144,7 +144,7 @@ describe('trust package view', () => {
     let meanwhile: (() => Promise<void>) | null = null;
     const logFile: SnapshotSource['logFile'] = async (path) => {
       const work = meanwhile;
-      // Clears `meanwhile` first, because the work reads log files too.
+      // Clears `meanwhile` before the call, because the called function reads log files too.
       meanwhile = null;
       await work?.();
       return source.logFile(path);
@@ -192,7 +192,7 @@ describe('trust package view', () => {
     await world.close();
   });
 
-  it('answers 503 when the log entry at the leaf index belongs to another proof', async () => {
+  it('throws when the log entry at the leaf index does not match the record of the proof', async () => {
     const { poller } = snapshot.publicServer();
     await poller.refresh();
     const source = directorySource(snapshot.directory);

@@ -100,7 +100,7 @@ function expectedLine(row: LookupRow, asked: Asked, doesMatch: boolean): string 
 /** The canonical name of an id with aliases. */
 const canonical = (name: string): string => SAME_VALUE[name] ?? name;
 
-/** Formats a response as one line, to compare tables and service. */
+/** Formats a response as one line, so that tests can compare expected and actual responses. */
 const asVerdictLine = (http: number, kind: string, status: string, on: string, chain: string) =>
   [http, kind, status, `matched_on ${on}`, `chain ${chain}`].join(' · ');
 
@@ -194,7 +194,7 @@ export function readAnswer({ answer }: LookupRow, { status, json }: Reply): Answ
   };
 }
 
-/** Formats a response like a line of the tables. */
+/** Formats an actual response in the same way as an expected response. */
 export function asLine({ http, kind, status, lookup, chain }: Answer): string {
   const known = { true: 'yes', false: 'no' }[String(chain?.available)];
   return asVerdictLine(

@@ -11,8 +11,8 @@ import { createPublicStates, RECENT_LOOKUP_LIMIT, type PublicStates } from './st
 import { KINDS, LOOKUPS, NONE, STATES, STATUSES, type Kind } from './table.js';
 
 /**
- * Each public lookup (spec/answers.md) of artifacts in each state, over HTTP, from a stack that
- * received tenants' requests. The expected responses are in table.ts.
+ * Sends each public lookup (spec/answers.md) of artifacts in each state over HTTP to a stack that has processed
+ * tenants' requests. The expected responses are in table.ts.
  */
 
 /** The statuses with `can_assert_validity: true`; for every other status it is false. */
@@ -121,7 +121,7 @@ it('served OpenAPI document > lists exactly the lookup routes that these tests c
 
 // These tests need the loops of the programs, which `stack.run` starts.
 describe('proof too old for generic lookups', () => {
-  /** Waits until every public API server answers `status`; returns the time since `began`. */
+  /** Waits until every public API server answers `status`; returns a text with the times since `began`. */
   const arrives = async (path: string, status: string, began: number): Promise<string> => {
     const took = stack.sources.map(async (from) => {
       await expect.poll(() => stack.statusOf(from, path), { interval: 10 }).toBe(status);

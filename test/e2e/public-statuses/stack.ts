@@ -101,7 +101,7 @@ export async function openPublicStack(recentLookupLimit: number) {
   }
 
   const urlOf = (from: FedFrom): string => servers.get(from)!.url;
-  /** Sends a request to a public API server over kept connections. */
+  /** Sends a request to a public API server over a kept-alive connection. */
   const call = (from: FedFrom, request: Call): Promise<Reply> =>
     send(urlOf(from), { method: 'GET', ...request, agent });
   return {

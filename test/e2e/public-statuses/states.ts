@@ -38,7 +38,7 @@ export interface Fading {
 
 /**
  * Number of the newest leaves that lookups search: enough for every proof that is `inside` in the tables,
- * and for the entries that programs append meanwhile.
+ * and for the entries that programs append during the tests.
  */
 export const RECENT_LOOKUP_LIMIT = 300;
 
@@ -49,7 +49,7 @@ const DENIED = 'DELETE_AUDIT_LOG';
 const SHORT_S = 1;
 /** Milliseconds until a token expires: longer than a request takes on a slow machine. */
 const SHORT_TOKEN_MS = 2_000;
-/** Longer than a publish cycle takes on a slow machine. */
+/** Seconds until a proof expires: longer than a publish cycle takes on a slow machine. */
 const FADING_S = 8;
 
 export function tokenName({ kind, of, end }: { kind: string; of: string; end: string }): string {
@@ -160,7 +160,7 @@ async function admitFading(registry: TestRegistry, acme: Tenant): Promise<Public
   };
 }
 
-/** The artifact must be public before it expires. */
+/** Throws unless the artifact and the token are public as VALID. */
 async function requireAsserted(stack: PublicStack, fading: PublicStates['fading']): Promise<void> {
   for (const { path } of Object.values(fading)) {
     const said = await stack.statusOf('directory', path);
@@ -205,7 +205,7 @@ function neverGiven(): string {
 /** A tenant that submits actions, shares artifacts and revokes them. */
 export type Tenant = Awaited<ReturnType<typeof openTenant>>;
 
-/** Creates a key with every scope of a tenant on a running engine. */
+/** Creates an API key of a tenant; returns calls with this key to a running engine. */
 async function openTenant(engine: TestEngine, registry: TestRegistry, tenantId: string) {
   const key = await issueKey(registry, { tenantId, scopes: ['admit', 'read', 'lifecycle'] });
   const headers = headersFor(key, tenantId);

@@ -82,8 +82,8 @@ export const SAME_VALUE: Record<string, string> = { cert_id: 'certificate_id' };
  * Proofs in log order. `by`: how the proof is admitted. `ends`: its artifact with a short validity.
  * `revoked`, `when`: its revoked artifact, and whether the revocation precedes the publication (`at once`),
  * follows the publication (`public`) or follows the expiry (`over`). The last columns: the expected
- * statuses of the four artifacts, and whether there is a trust chain. The recent lookups begin with the
- * first line that is `inside`.
+ * statuses of the four artifacts, and whether there is a trust chain. The recent lookups begin with the first row that
+ * is `inside`.
  */
 export const STATES = table<
   | 'state'

@@ -16,7 +16,7 @@ async function takeDown({ world: { database, links } }: Scene): Promise<() => Pr
 /** Tree size of the last snapshot that is published before the standby is promoted. */
 let published = 0;
 
-/** The restart that adds a standby interrupts publishing. */
+/** This wait is long, because the restart that adds a standby interrupts publishing. */
 const PUBLISHED_WITHIN_MS = 45_000;
 
 async function newestCheckpoint({ world: { database } }: Scene): Promise<number> {
@@ -73,7 +73,7 @@ export const FAILOVER_FAULTS: Fault[] = [
   },
 ];
 
-/** The publisher stops and logs the reason, and the public view does not shrink. */
+/** Checks that the publisher stops and logs the reason, and that the public view does not shrink. */
 async function requireStopped(scene: Scene): Promise<string[]> {
   const { world } = scene;
   const { publisher } = world.programs;

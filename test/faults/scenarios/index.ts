@@ -8,7 +8,7 @@ import { REDIS_FAULTS } from './redis.js';
 import { WORKER_FAULTS } from './worker.js';
 import { WRITE_FAULTS } from './writes.js';
 
-/** Every fault that the service is claimed to survive. */
+/** Every fault that the service must survive. */
 export const FAULTS: Fault[] = [
   ...REDIS_FAULTS,
   ...POSTGRES_FAULTS,

@@ -41,7 +41,7 @@ async function killAtEach(scene: Scene, at: 'staged' | 'in-place'): Promise<void
   const [died, ticks] = [`${orders}.died`, `${orders}.ticks`];
   const found: string[] = [];
   wrong.set(at, found);
-  // An earlier scenario on this stack may have left the file.
+  // An earlier scenario on this stack may have left this file.
   await rm(died, { force: true });
   await publisher.restartWith(['--import', builtFile('test/faults/kill-at-write')], {
     KILL_AT_WRITE_FILE: orders,

@@ -32,7 +32,7 @@ export const REDIS_FAULTS: Fault[] = [
       for (let time = 0; time < 10; time += 1) {
         if (time > 0) await pause();
         await sleep(200);
-        // FLUSHALL also ends the pause.
+        // FLUSHALL also resumes the queues.
         await redisOf(scene).client.flushall();
       }
       return () => revoked;

@@ -40,7 +40,7 @@ const KILLED: Fault[] = [
       const state = { hasHealed: false };
       await Promise.race(
         WORKERS.map(async (name) => {
-          // The other worker may commit after the fault has ended.
+          // The worker that survives may commit after the fault has ended.
           const then = (): void => {
             if (!state.hasHealed) world.queueLinks[name].stall(true);
           };

@@ -9,13 +9,13 @@ import type { World } from '../world.js';
 export interface WritePoint {
   what: string;
   of: (keyof World['links'])[];
-  /** Files below `sql/` with its statements. */
+  /** Files below `sql/` that contain the statements of the transaction. */
   files: string[];
   /** Texts in lower case that the transaction must contain. */
   has: string[];
-  /** Other writes of the transaction, so that a scenario covers each statement of the code. */
+  /** Further writes of the transaction, listed so that a scenario covers each write in the code. */
   also?: string[];
-  /** Texts of reads that distinguish the transaction from others with the same writes. */
+  /** Texts of reads that distinguish the transaction from other transactions with the same writes. */
   reads?: string[];
   /** Consecutive failures; 3 by default. */
   times?: number;
@@ -35,7 +35,7 @@ const act =
 /** Failed expiry scans, one per second: more than usual, because the first scans find no expired token yet. */
 const SCANS = 4;
 
-/** How the insert of proofs begins; the insert of revocations has other columns. */
+/** The beginning of the insert of proofs; the insert of revocations has different columns. */
 export const APPENDS_PROOFS = 'insert into svc.log_entry (leaf_index, at, tenant_no, kind, lane, ';
 
 export const WRITE_POINTS: WritePoint[] = [
