@@ -77,7 +77,7 @@ export async function processAdmissions(
     logOutcomes(context, appended, requests);
   } catch (error) {
     await isolate(context, group.prepared, append, error, requests).catch((cause: unknown) => {
-      // The admissions that the group left did not fail with it.
+      // Does not report admissions for which the group had no time as failed.
       throw group.left.length === 0
         ? cause
         : new DeferredError(ids.length - group.left.length, cause, group.left);
@@ -87,7 +87,7 @@ export async function processAdmissions(
   const deferred: Failed[] = [];
   for (const one of failed) {
     if (isItemError(one.error)) await quarantine(context, one.intake, one.error, requests);
-    // An unusable policy set defers only the admissions that are pinned to it.
+    // If a policy set is unusable, only the admissions that must be decided under this set are deferred.
     else deferred.push(one);
   }
   // Closes come last, because they may end the runs of other admissions in the group.
@@ -194,7 +194,7 @@ async function prepareAll(
     const began = performance.now();
     try {
       if (intake.runCloses === true) {
-        // An unusable policy set defers only the closes that are pinned to it.
+        // Throws if the policy set of the close is unusable, which defers this close and no other item.
         await context.policy(intake.policyDigest);
         closes.push({ intake });
       } else prepared.push(await prepare(context, intake));

@@ -53,7 +53,9 @@ const IDS_AT_ONCE = 256;
 /** Time after which a group prepares no more admissions, because slow policies of one tenant would delay all tenants. */
 const PREPARE_MS = 30;
 
-/** Limit on waiting ids, because any database role can announce ids. The requeue finds ignored admissions. */
+/**
+ * Limit on waiting ids, because any database role can announce ids. The requeue finds the admissions beyond the limit.
+ */
 const MOST_ANNOUNCED = 100_000;
 
 /** Pause between checks of an inactive signing key. */
