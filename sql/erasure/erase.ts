@@ -85,14 +85,14 @@ export async function eraseListed(
     where proof_id = any(${[...listed]}::uuid[]) and (e.proof_id is not null or i.refused)`;
   const pending = decided.flatMap(({ id, isPending }) => (isPending ? [id] : []));
   const held = pending.length === 0 ? [] : await secondDecisionsOf(tx, pending);
-  // Erases only the admissions that the query found decided: the approvals of others are not locked.
+  // Erases only the admissions that the query found decided, because only the approvals of those are locked.
   const erased = await erasePayloads(tx, [...decided.map(({ id }) => id), ...held], order);
   const unsettled = new Set([...listed, ...held]);
   for (const { proofId } of erased) unsettled.delete(proofId);
   return { erased, unsettled: [...unsettled] };
 }
 
-/** The second decisions of pending proofs. No approval adds one until the transaction ends. */
+/** The second decisions of pending proofs. No approval adds a second decision until the transaction ends. */
 async function secondDecisionsOf(tx: Transaction, pending: readonly string[]): Promise<string[]> {
   await holdApprovals(tx, pending);
   return valuesOf(tx`

@@ -63,7 +63,7 @@ export async function readEvidence(sql: Db, from: number, to: number): Promise<L
     where e.leaf_index >= ${from} and e.leaf_index < ${to}
     order by e.leaf_index`;
   const isProof = ({ kind }: EntryRow): boolean => kind === PROOF;
-  // Read after the rows: if a concurrent erasure removed a payload, its record is then visible.
+  // Reads erasure records after the rows: if a concurrent erasure removed a payload, its record is then visible.
   const bare = rows.flatMap((row) => (isProof(row) && row.isBare ? [row.proofId] : []));
   const erased = await erasedAmong(sql, bare);
   const approvals = await readApprovals(sql, rows);
