@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 export class BusyError extends Error {
   constructor(
     message: string,
-    /** The owner uses its whole share with work that is not slow, and other owners' work could start. */
+    /** Whether only the share of this owner is full: its work is not slow, and the work of other owners could start. */
     readonly isOwnerLimit: boolean,
   ) {
     super(message);

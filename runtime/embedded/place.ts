@@ -85,7 +85,7 @@ export async function findPlace(dataDir: string): Promise<Place> {
   return elsewhere(account);
 }
 
-/** Uses a new name every time: a recreated DATA_DIR must never find the previous cluster. */
+/** A new directory with a random name: a recreated DATA_DIR must never find the previous cluster. */
 async function elsewhere(account: Account): Promise<Place> {
   const shared = await sharedPlace();
   if (shared !== null) {
@@ -100,7 +100,7 @@ async function elsewhere(account: Account): Promise<Place> {
   );
 }
 
-/** Called only when the cluster is complete, so that a recorded place is always usable. */
+/** Records the place of a complete cluster in DATA_DIR, so that a recorded place is always usable. */
 export function rememberPlace(dataDir: string, place: Place): void {
   if (place.directory === localDirectory(dataDir)) return;
   writePrivateFile(pointerFile(dataDir), JSON.stringify({ directory: place.directory }) + '\n');

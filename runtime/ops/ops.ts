@@ -86,7 +86,7 @@ async function openOnDefault(
 export function createRegistry(program: string): Registry {
   const registry = new Registry();
   registry.setDefaultLabels({ program });
-  // The default, 10 ms, would wake an idle process a hundred times a second, at 0.3 % of a core.
+  // The default precision, 10 ms, would wake an idle process a hundred times a second, and cost 0.3 % of a core.
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 500 });
   const info = new Gauge({
     name: 'svc_build_info',

@@ -43,7 +43,10 @@ export interface ConnectOptions {
   /** idle_in_transaction_session_timeout, in milliseconds. */
   idleTransactionMs?: number;
   connectTimeoutMs?: number;
-  /** Accepts a standby also if the URL has several hosts. By default the pool then skips standbys. */
+  /**
+   * Whether to accept a standby even if the URL has several hosts; by default, the pool skips standbys among several
+   * hosts.
+   */
   acceptsStandby?: boolean;
   /** Longest wait for a free connection, in milliseconds. */
   waitMs?: number;
@@ -306,7 +309,7 @@ function openConnection(
       }
       // noDelay, because with Nagle's algorithm a COPY stalls for 44 ms at a time.
       socket = connectSocket({ ...address, noDelay: true });
-      // Runs before the driver rejects the statement, whose caller may repeat the statement at once.
+      // This handler runs before the driver rejects the statement, because the caller may repeat the statement at once.
       socket.once('error', onError);
       return Object.assign(socket, { host: name });
     },

@@ -31,8 +31,8 @@ export interface GcsServer {
 }
 
 /**
- * A bucket of Google Cloud Storage, by its JSON API: its S3-compatible API ignores the conditions of
- * writes. The tag of an object is its generation.
+ * A bucket of Google Cloud Storage, through the JSON API: the S3-compatible API ignores the conditions of writes. The
+ * tag of an object is its generation.
  */
 export class GcsStore extends BucketStore {
   protected readonly unusedTag = '1';
