@@ -57,7 +57,7 @@ export class MapPages {
     return (await this.findAll(head, [key]))[0]!;
   }
 
-  /** The values of keys, in their order. Reads each page once, whatever the number of its keys. */
+  /** The values of keys, in the order of `keys`. Reads each page once, even if it has several of the keys. */
   async findAll(head: MapHead, keys: readonly Uint8Array[]): Promise<(MapValue | null)[]> {
     const values = new Array<MapValue | null>(keys.length).fill(null);
     if (head !== null && keys.length > 0) await this.findIn(head, keys, [...keys.keys()], values);
@@ -83,7 +83,7 @@ export class MapPages {
   /**
    * Applies changes, at most one for each key, and writes the new pages, lowest level first.
    *
-   * @returns the new map, and the pages that it no longer has
+   * @returns the new map, and the pages of the old map that it no longer has
    */
   async update(head: MapHead, changes: readonly MapChange[]) {
     const load = (page: PageLink) => this.load(page);

@@ -40,9 +40,9 @@ export const NOTHING_REBUILT: RebuiltLog = {
 export interface Look {
   /** Number of leaves that the checkpoint covered. */
   size: number;
-  /** When the monitor first had the checkpoint. */
+  /** When the monitor first received the checkpoint. */
   seen?: number;
-  /** When the monitor began its last request that returned the checkpoint; of the newest one, its first request. */
+  /** When the monitor began its last request that returned the checkpoint, or, for the newest checkpoint, its first. */
   at: number;
 }
 
@@ -146,9 +146,9 @@ export class Rebuild {
   }
 
   /**
-   * Compares the time of an entry with the first checkpoint that covers the entry, and with the last that lacks it.
-   * Skips proofs, which may be appended long after their time: the next entry of another type shows by when
-   * they were appended.
+   * Compares the time of an entry with the first checkpoint that covers the entry, and with the last that does not.
+   * Skips proofs, which may be appended long after their time: the next entry that is not a proof limits the time at
+   * which they were appended.
    */
   private checkTime(index: number, entry: LogEntry, looks: readonly Look[], report: Report): void {
     if (entry.type === 'proof') return;

@@ -112,7 +112,7 @@ export const agentAdmissionSchema = z.strictObject({
   action: actionSchema,
   tool: textSchema.exactOptional(),
   arguments_hash: hashSchema
-    .describe('SHA-256 of the arguments’ RFC 8785 form; they stay with the agent.')
+    .describe('SHA-256 of the RFC 8785 form of the arguments, which stay with the agent.')
     .exactOptional(),
   parent_proof_id: proofIdSchema
     .describe('An earlier proof of your tenant that led to this action.')
@@ -137,7 +137,7 @@ export const agentOutcomeSchema = z.strictObject({
   result_hash: hashSchema.describe('SHA-256 of the result’s RFC 8785 form.').exactOptional(),
 });
 
-/** An agent ends a run: its `seq` is the number of requests before it. */
+/** An agent ends a run: the `seq` of this request is the number of the requests before it. */
 export const agentCloseSchema = z.strictObject({
   ...commonMembers,
   kind: z.literal('close'),

@@ -65,7 +65,7 @@ export const aepSubjectSchema = z.discriminatedUnion('kind', [
 ]);
 export type AepSubject = z.infer<typeof aepSubjectSchema>;
 
-/** Whether the subject reports something, an outcome or the end of a run, and requests no action. */
+/** Whether the subject is a report, of an outcome or of the end of a run, and not the request of an action. */
 export function isReport({ kind }: Pick<AepSubject, 'kind'>): boolean {
   return kind === 'outcome' || kind === 'close';
 }

@@ -71,7 +71,7 @@ export const overlayTestSchema = z.strictObject({
   simulation: z
     .strictObject({
       since: timeSchema,
-      /** Whether all admissions since then were evaluated; false if only the newest admissions were. */
+      /** Whether all admissions since `since` were evaluated; false if only the newest of these were. */
       complete: z.boolean(),
       admissions: countSchema,
       unchanged: countSchema,

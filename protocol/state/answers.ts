@@ -25,7 +25,7 @@ export interface LogView {
   expiredThrough: number;
 }
 
-/** The data about a proof in a map, with that of its log. */
+/** The data about a proof in a map, with the data about its log. */
 export interface ProofFacts {
   proofId: string;
   proof: PublicProof;
@@ -225,7 +225,7 @@ export function packageAnswer(
       package_id: packageId,
       members: found.length,
       effect: 'ADMIT',
-      // Members share their tenant's environment. If they ever differ, the weaker claim applies.
+      // Members have the environment of their tenant. If their environments ever differ, the weaker claim applies.
       environment: found.every(({ proof }) => proof.isLive) ? 'live' : 'sandbox',
     },
     trust_chain: hasChain ? TRUST_CHAIN.FULL : NO_TRUST_CHAIN,
