@@ -77,7 +77,11 @@ export class RebuiltMap {
     }
     const { proof, key } = found;
     if (proof.verdict === 'pass' && !proof.isGone && verifies === false && !isVoided) {
-      findings.add('record_asserts', where, 'no passing verdict: the proof does not verify');
+      findings.add(
+        'record_asserts',
+        where,
+        'a verdict other than pass, because the proof does not verify',
+      );
     }
     if (decision === null) return;
     const facts = {
