@@ -25,7 +25,7 @@ export function addStatusCommand(add: AddCommand): void {
 
 async function showStatus({ database, statusConfig }: Admin): Promise<Outcome> {
   try {
-    let outage = 'DATABASE_URL names no other server';
+    let outage = 'DATABASE_URL names only this standby';
     const sql = await database().catch((error: unknown) => {
       if (!isConnectionLost(error)) throw error;
       outage = (error as Error).message;
