@@ -48,7 +48,7 @@ export async function openBenchRegistry(
   const { dataDir: home, snapshotPlace: snapshotDir, logOrigin: origin } = config;
   await mkdir(snapshotDir, { recursive: true, mode: 0o755 });
   const postgres = await startEmbeddedPostgres({ dataDir: home });
-  // A plain stop is safe: everything committed is on disk.
+  // The data directory survives the stop: PostgreSQL has written every commit to disk.
   cleanup.push(() => postgres.stop());
   const ownerUrl = postgres.superuserUrl;
   /** A pool of the database's owner, without a statement timeout. */

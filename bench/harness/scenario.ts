@@ -7,7 +7,7 @@ export interface Bound {
   atMost?: number;
 }
 
-/** One line of the table, and one of the `results` in `bench/results/latest.json`. */
+/** One row of the printed table, and one item of `results` in `bench/results/latest.json`. */
 export interface Result {
   /** Must not change, because results of different days are compared by name. */
   name: string;

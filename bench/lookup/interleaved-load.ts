@@ -16,7 +16,10 @@ export interface Target {
   order?: LookupOrder;
   /** Throws if the last load got unintended responses, such as cache misses instead of hits. */
   verify?: () => Promise<void>;
-  /** Ids with their exact answers. If the status of the sample is 404, every response must be a 404; otherwise none. */
+  /**
+   * Ids with their exact answers. Every response must be a 404 if the sample has the status 404; otherwise no response
+   * may be.
+   */
   sample?: LookupSample;
 }
 

@@ -87,7 +87,7 @@ function executeResults(measured: ExecuteMeasured): Result[] {
       target: { ratio: { atLeast: 0.4 } },
       note:
         `median of ${String(engine.length)} interleaved rounds: ${spread(rates)}, the echo ${spread(echoRates)}; CPU-bound: nothing ` +
-        `is pinned, the echo has one core and wrk another, while the service shares ${String(availableParallelism())} cores with ` +
+        `is pinned to a core; the Express app and wrk each keep one core busy, while the service shares ${String(availableParallelism())} cores with ` +
         `wrk; wrk used ${wrkBusy(engine)} % of a core, ${wrkBusy(echo)} % with the echo`,
     }),
     resultOf({

@@ -302,7 +302,7 @@ export function simulate(setup: Setup, rate: number): Outcome {
   };
 }
 
-/** The greatest rate, to within 3 %, that can last five minutes: then no proof has been waiting for ten seconds. */
+/** The greatest rate, to within 3 %, at which no proof has waited for ten seconds after five minutes. */
 export function limitOf(setup: Setup): number {
   const keepsUp = (rate: number): boolean =>
     simulate({ ...setup, seconds: 300 }, rate).oldestPending < 10;
