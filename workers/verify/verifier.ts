@@ -49,7 +49,7 @@ export const VERIFIER_DEFAULTS = {
   expiryScanMs: 1000,
   /** Milliseconds between scrub passes; up to four times as many for a small log. */
   scrubMs: 2000,
-  /** Maximum number of leaves per scrub pass; a small log is scrubbed about once an hour. */
+  /** Maximum number of leaves per scrub pass without urgent leaves; a small log is scrubbed about once an hour. */
   scrubBatch: 400,
   /**
    * If a pass takes longer than this, in milliseconds, `runVerifier` rejects. A pass takes a handful of
