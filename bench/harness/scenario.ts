@@ -34,7 +34,7 @@ export function resultOf({ against = null, target = null, note, ...measured }: M
   return { name, value, unit, against, ratio, target, ok, ...(note !== undefined && { note }) };
 }
 
-/** Runs every load once in each round, so that other activity of the machine affects all of them. */
+/** Runs every load once in each round, so that other activity of the machine affects all loads. */
 export async function interleaved<T>(
   rounds: number,
   loads: readonly ((round: number) => Promise<T>)[],

@@ -20,7 +20,7 @@ const QUICK = { rounds: 1, seconds: 2, warmUpSeconds: 1, receipts: 5 };
 const FULL = { rounds: 5, seconds: 8, warmUpSeconds: 8, receipts: 30 };
 const RECEIPT_PUBLIC_WITHIN_MS = 60_000;
 
-/** Single executions, interleaved with an Express app that only echoes. */
+/** Single executions, in rounds that alternate with those of an Express app that only echoes. */
 export const execute: Scenario = {
   name: 'execute',
   needs: ['wrk'],

@@ -103,7 +103,7 @@ class Log {
   private readonly workers: { process: Server; groups: number }[];
   private readonly requests: { end: number; at: number }[] = [];
   private readonly groups: { end: number; at: number }[] = [];
-  /** The end of each checked range after the checked prefix, by its start. */
+  /** The end of each checked range behind the checked prefix, by the start of the range. */
   private readonly ranges = new Map<number, number>();
   private accepted = 0;
   private queued = 0;

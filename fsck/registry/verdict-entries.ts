@@ -18,7 +18,7 @@ export interface VerdictEntriesState {
   next: number;
   /** The last valid verdict entry. */
   last: Placed | null;
-  /** Leaves that entries for the log of `last` listed as failed, and not as restored since then. */
+  /** Leaves that verdict entries for the log of `last` list as failed, and that no later entry lists as restored. */
   listed: number[];
 }
 

@@ -296,8 +296,8 @@ function checkBacklogs({ batches, checkpoint, log, pending, verifier }: Facts, w
     `an admission has waited ${seconds(pending.oldest_ms)}`,
     "read the workers' logs; npm run board shows the queue",
   );
-  // Requires both ages: after a quiet time the last verdict and checkpoint are old, and the entry of a batch item has its
-  // acceptance time.
+  // Compares the smaller of two ages: after a quiet time the last verdict and checkpoint are old, and the entry of a
+  // batch item is as old as its acceptance.
   const stalledMs = Math.min(verifier.verified_ms_ago ?? Infinity, verifier.oldest_ms ?? 0);
   when(
     verifier.lag > 0 && stalledMs > TIMEOUT_MS,

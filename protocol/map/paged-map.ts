@@ -99,7 +99,7 @@ export class MapPages {
   private async load(page: PageLink | PageRef): Promise<Items> {
     const name = nameOf(page);
     const items = await (this.cached.get(name) ?? this.keep(name, this.read(page)));
-    // The root does not cover the keys, bits and counts of references.
+    // The root of a map does not cover the keys, bits and counts of references, so these are compared.
     if ('key' in page) {
       const { bit, count, key } = extentOf(items);
       if (page.bit !== bit || page.count !== count || !equalBytes(page.key, key))

@@ -71,7 +71,7 @@ export class Rebuild {
   /**
    * Processes the next entries of a tree that extends the rebuilt tree.
    *
-   * @param looks to check the times of entries, ascending; null skips it
+   * @param looks polls for the check of the entries' times, ascending; null skips this check
    * @param end where to stop, at most the size of the tree
    * @returns false when there are no more entries
    * @throws ProtocolError `malformed_tile`; `malformed_map_page` when the store is damaged
@@ -169,9 +169,8 @@ export class Rebuild {
 }
 
 /**
- * The sizes at which the map root is needed: each size that a snapshot among the entries names, and the
- * size after each later verdict, because the next snapshot will name one of these. The last of
- * them is the size after all entries.
+ * The sizes at which the map root is needed: each size that a snapshot among the entries names, and the size after each
+ * later verdict, because the next snapshot will name one of these sizes. The last size is that after all entries.
  */
 function sizesToVisit(entries: readonly (LogEntry | null)[], from: number): number[] {
   const end = from + entries.length;
