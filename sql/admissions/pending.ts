@@ -199,7 +199,7 @@ function byChunk(intakes: readonly ClaimedIntake[]): Map<string, string[]> {
 const packIds = (tx: Db) => tx`encode(string_agg(uuid_send(proof_id), ''), 'hex')`;
 
 export interface AppendStart {
-  /** Leaves of the log, which cannot change under the append lock. */
+  /** Number of leaves of the log, which cannot change under the append lock. */
   size: number;
   claims: Set<string>;
   gates: Map<string, Gate>;

@@ -137,7 +137,7 @@ async function requireCurrent(tx: Transaction, vkey: LogVkey): Promise<void> {
   );
 }
 
-/** Activates a log key unless the log already has an entry for it. */
+/** Activates a log key unless the log already names a log key. */
 export async function ensureLogKeyActive(sql: Transaction, vkey: LogVkey): Promise<void> {
   const keys = await logStateKeys(sql, vkey.name);
   const isKnown = [...keys.values()].some(({ use }) => use === 'log');

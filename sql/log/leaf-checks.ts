@@ -25,7 +25,7 @@ export interface LeafEvidence {
   /** The bytes of the entry; empty when the columns form no entry. */
   entry: Uint8Array;
   kind: LeafKind;
-  /** The proof id in the row; null for a key entry. */
+  /** The proof id in the row; null for an entry about no single proof. */
   filedUnder: string | null;
   proof: ({ proofId: string } & ProofRow) | null;
 }
@@ -114,8 +114,8 @@ export function expiriesOf(aep: Aep): { kind: ArtifactKind; expiresAt: number }[
 }
 
 /**
- * The status or key entry of a row; null unless it matches the row's kind and proof id, by which
- * queries find the row.
+ * The entry of a row other than a proof; null unless it matches the row's kind and proof id, by which queries find the
+ * row.
  */
 export function filedEntry(
   leaf: Pick<LeafEvidence, 'entry' | 'kind' | 'filedUnder'>,

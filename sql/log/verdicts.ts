@@ -201,9 +201,9 @@ const isAnythingDue = (sql: Db) => sql`
     or exists (select from svc.share_due where expires_at <= now()))`;
 
 /**
- * Whether the verifier has work. `state` changes when the log, the verdicts or the scrubber's urgent leaves change, and
- * is null while an erasure or an expiry is due. `isUrgent`: the scrubber has urgent leaves. Returns null if the row of
- * the log's head or of the scrubber was deleted.
+ * Shows whether the verifier has work. `state` changes when the log, the verdicts or the scrubber's urgent leaves
+ * change, and is null while an erasure or an expiry is due. `isUrgent`: the scrubber has urgent leaves. Returns null if
+ * the row of the log's head or of the scrubber was deleted.
  */
 export async function verifierWork(sql: Db) {
   const [row] = await sql<{ state: string; isUrgent: boolean; isDue: boolean }[]>`

@@ -139,7 +139,10 @@ async function apply(
   });
 }
 
-/** Records the migration after its statement; after a crash in between, the migration runs again. */
+/**
+ * Runs the statement of the migration, then records the migration; after a crash between these, the migration runs
+ * again.
+ */
 async function applyOutside(
   connection: Transaction,
   migration: Migration,
