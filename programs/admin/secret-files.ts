@@ -53,7 +53,7 @@ export async function makeSecretFiles(
   };
   const secret = (name: string, content: () => string, owner: Owner, shared?: Owner): string =>
     create(name, (file) => createPrivateFile(file, `${content()}\n`), owner, shared);
-  /** Throws for an operator's own file that holds no Ed25519 key. */
+  /** Creates a missing key file, and loads the key. Throws for an operator's own file that holds no Ed25519 key. */
   const signingKey = (name: string, owner: Owner) =>
     loadSigningKey(create(`${name}-key.pem`, createSigningKey, owner));
   const publish = (name: string, content: string): void => {

@@ -229,7 +229,8 @@ function checkRegistry(facts: Facts, when: When): void {
 function checkPrograms({ programs, roles }: Facts, when: When): void {
   const isConnected = (program: string): boolean =>
     roles.some(({ role, connections }) => role === `svc_${program}` && connections > 0);
-  // Reads succeed while commits wait for a synchronous standby, so connected programs record no heartbeat.
+  // While commits wait for a synchronous standby, programs stay connected, because reads succeed, but record no
+  // heartbeat.
   const silent = programs.flatMap(({ last_heartbeat_ms: ms }) => ms ?? []);
   const isHanging =
     silent.length > 0 &&

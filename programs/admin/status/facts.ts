@@ -40,7 +40,7 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
     /** Keys with which connected workers sign. */
     worker_keys: overview.workerKeys,
     programs: programFacts(heartbeats, overview.now),
-    /** Age of the last snapshot, and why the publisher refuses to publish the next. */
+    /** Time since a cycle last published a snapshot or found it current, and why the publisher refuses to publish. */
     publication: { age_ms: sinceOrNull(publishedAt), refused },
     /** Empty when no address is configured; `admin status` reports that as a problem. */
     public_api: publicApi,
