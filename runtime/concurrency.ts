@@ -1,9 +1,6 @@
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 
-/**
- * Resolves like `promise`, or rejects with `late()` after `ms` milliseconds. A later result is
- * dropped.
- */
+/** Resolves like `promise`, or rejects with `late()` after `ms` milliseconds. A result after the timeout is dropped. */
 export async function withTimeout<T>(
   promise: Promise<T>,
   ms: number,

@@ -44,7 +44,7 @@ export class Limiter {
   constructor(private readonly limits: Limits) {}
 
   /**
-   * Runs `work` when its owner has a free slot.
+   * Runs `work` when a slot is free, both of the owner and of the total.
    *
    * @param timeoutMs longest time in the queue
    * @throws BusyError when the owner's queue is full or the timeout passed

@@ -95,8 +95,8 @@ async function elsewhere(account: Account): Promise<Place> {
     await rm(directory, { recursive: true });
   }
   throw new OperatorError(
-    'DATA_DIR is below a private directory that the account running Postgres cannot enter, and neither ' +
-      '/var/lib nor /var/tmp can hold the database. Set DATA_DIR to a directory that other users can enter, or set DATABASE_URL.',
+    'DATA_DIR is below a private directory that the account running Postgres cannot enter, and neither /var/lib, ' +
+      '/var/tmp nor the temporary directory can hold the database. Set DATA_DIR to a directory that other users can enter, or set DATABASE_URL.',
   );
 }
 

@@ -19,7 +19,7 @@ export interface Ops {
 
 /**
  * Opens the operations listener before slow dependencies, so that a program reports that it waits
- * for its database. The listener closes last. While draining, it reports not ready.
+ * for its database. The listener closes last. While the program drains, the listener reports not ready.
  */
 export async function openOps(
   name: ServingProgram,

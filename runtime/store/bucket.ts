@@ -188,7 +188,7 @@ export abstract class BucketStore implements SnapshotStore {
     }
   }
 
-  /** Writes an object; null when another version than `present` is there. */
+  /** Writes an object; null when the object does not have the version `present`. */
   private async put(
     path: string,
     bytes: Uint8Array,

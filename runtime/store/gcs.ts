@@ -108,7 +108,7 @@ export class GcsStore extends BucketStore {
     return `${this.objects}/${encodeURIComponent(key)}${queryOf(query)}`;
   }
 
-  /** Sends a request until it succeeds or has one of the expected statuses. */
+  /** Sends a request, up to `ATTEMPTS` times, until it succeeds or has one of the expected statuses. */
   private async send(
     method: string,
     url: string,
