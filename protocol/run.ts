@@ -68,7 +68,7 @@ export type RunResult =
       members?: RunMemberResult[];
       /** The numbers of erased members. */
       missing?: number[];
-      /** The fault that ended the check, or empty. */
+      /** The fault that ended the check; empty without a fault. */
       faults: RunFault[];
     }
   | Undecidable;

@@ -151,8 +151,7 @@ export class VerdictEntries {
   }
 
   private reportDisorder(before: Placed, { at, entry }: Placed): void {
-    if (entry.previous !== before.at)
-      this.wrong(at, `leaf ${before.at} as its previous verdict entry`);
+    if (entry.previous !== before.at) this.wrong(at, `leaf ${before.at} as previous verdict entry`);
     const isLower =
       entry.key_id === before.entry.key_id && entry.expired_through < before.entry.expired_through;
     if (entry.to < before.entry.to || isLower) {

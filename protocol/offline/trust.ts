@@ -55,7 +55,7 @@ export interface PinnedLog {
   policy?: string | undefined;
 }
 
-/** Reasons why a pin is unusable, which are thrown, because the caller supplies the pins. */
+/** Codes of the errors that are thrown for unusable pins, which the caller supplies. */
 export const PIN_ERRORS = [
   'malformed_key',
   'unusable_key',

@@ -43,10 +43,7 @@ export interface ConnectOptions {
   /** idle_in_transaction_session_timeout, in milliseconds. */
   idleTransactionMs?: number;
   connectTimeoutMs?: number;
-  /**
-   * Whether to accept a standby even if the URL has several hosts; by default, the pool skips standbys among several
-   * hosts.
-   */
+  /** Whether to accept a standby although the URL has several hosts; by default, the pool then skips standbys. */
   acceptsStandby?: boolean;
   /** Longest wait for a free connection, in milliseconds. */
   waitMs?: number;

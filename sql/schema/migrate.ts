@@ -139,10 +139,7 @@ async function apply(
   });
 }
 
-/**
- * Runs the statement of the migration, then records the migration; after a crash between these, the migration runs
- * again.
- */
+/** Runs a migration's statement, then records the migration; after a crash in between, the migration runs again. */
 async function applyOutside(
   connection: Transaction,
   migration: Migration,
