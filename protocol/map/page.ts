@@ -139,7 +139,7 @@ export class StoredPage {
    */
   private hashes: Uint8Array | null = null;
 
-  /** @throws ProtocolError `malformed_map_page` for a page of another form or level */
+  /** @throws ProtocolError `malformed_map_page` unless the bytes are a page of `level` */
   constructor(
     readonly level: number,
     readonly bytes: Uint8Array,
@@ -199,7 +199,7 @@ export class StoredPage {
     return true;
   }
 
-  /** The leaf at an index, in a page of level 0 only, like `valueAt`. */
+  /** The leaf at an index. This method and `valueAt` are for pages of level 0 only. */
   leafAt(sha256: Sha256, at: number): Leaf {
     return { key: this.keyAt(at), ...this.valueAt(at), hash: this.leafHash(sha256, at) };
   }

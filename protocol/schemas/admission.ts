@@ -151,7 +151,7 @@ export const agentEnvelopeSchema = z.discriminatedUnion('kind', [
 ]);
 export type AgentEnvelope = z.infer<typeof agentEnvelopeSchema>;
 
-/** The response to an agent request: the seven fields of an execute receipt, renamed. */
+/** The response to an agent request: the fields of an execute receipt, with other `schema_version` and `receipt_id`. */
 export const agentReceiptSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.agentReceipt),
   receipt_id: z.string().regex(/^svc-agent-admission-[0-9a-f]{16}$/),

@@ -25,7 +25,7 @@ export interface BodyFault {
   detail: string;
 }
 
-/** @param version the supported version, for union schemas: their errors do not name the version */
+/** @param version the supported version, for union schemas, whose errors do not name the version */
 export function bodyFaults(error: z.ZodError, body: JsonValue, version?: string): BodyFault[] {
   const found = error.issues.flatMap((issue) => faultsOf(issue, body));
   const unversioned = !found.some(({ pointer }) => pointer === '/schema_version');

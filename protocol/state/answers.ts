@@ -42,7 +42,10 @@ export interface Match {
   matchedOn: string;
 }
 
-/** The beginning of a public answer (spec/answers.md, section 16), the only part that depends on the request. */
+/**
+ * The beginning of a public answer (spec/answers.md, section 16), the only part that depends on which identifier of the
+ * artifact was requested.
+ */
 export function responseHead(kind: ArtifactKind, requested: string, matchedOn: string): string {
   const identifier = JSON.stringify(requested);
   return (
@@ -203,7 +206,7 @@ function tileDownloads(leafIndex: number, size: number): string {
 /**
  * The lookup response about a package, as JSON text.
  *
- * @param members the facts about its proofs, in their order; null for a proof that does not resolve. The
+ * @param members the facts about the proofs of the package, in its order; null for a proof that does not resolve. The
  *   package does not resolve if a proof is null or there are no proofs.
  */
 export function packageAnswer(

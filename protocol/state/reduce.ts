@@ -34,7 +34,7 @@ export interface LogReader {
   values: (keys: readonly Uint8Array[]) => Promise<readonly (MapValue | null)[]>;
   /** The bytes of the entries with indexes in [from, to), which the previous state covers. */
   entries: (from: number, to: number) => Promise<readonly Uint8Array[]>;
-  /** The root of the tree at any size up to the last of the next entries. */
+  /** The root of the tree at any size up to the index of the last of the next entries. */
   rootAt: (size: number) => Promise<Uint8Array>;
 }
 
