@@ -28,7 +28,7 @@ export type BenchRegistry = Awaited<ReturnType<typeof openBenchRegistry>>;
  * Starts the embedded Postgres of `dataDir` as the service does, with fsync, and creates in it the same
  * objects as `npm start`: schema, tenant, API key, policy and an active signing key.
  *
- * @param settings of the programs, besides those of every bench
+ * @param settings of the programs, in addition to the settings that all scenarios share
  * @throws Error when the database could lose a commit
  */
 export async function openBenchRegistry(

@@ -63,7 +63,7 @@ export async function simulate(
       : `${omitted} older differences are not listed: --changes <file> writes all\n`) +
     `${admissions} admissions: ${unchanged} unchanged, ${denied} would be denied, ` +
     `${approval_required} would require an approval, ` +
-    `${admitted} would be admitted, ${reasons} would have the same effect by other rules; ${erased} were skipped because they are erased\n`;
+    `${admitted} would be admitted, ${reasons} would keep their effect, but other rules would decide them; ${erased} were skipped because they are erased\n`;
   return new Outcome(document, { text });
 }
 

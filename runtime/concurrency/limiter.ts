@@ -120,8 +120,8 @@ export class Limiter {
 }
 
 /**
- * Limits work that takes a core for tenths of a second. Each unit of work keeps its slot for as long again as it took,
- * so that other work proceeds.
+ * Limits work that takes a core for tenths of a second. After each unit of work, its slot stays taken for as long as
+ * the work took, so that other work proceeds.
  */
 export function pacedLimiter(limits: Limits) {
   const limiter = new Limiter(limits);

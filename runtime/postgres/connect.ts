@@ -34,7 +34,7 @@ export type Reserved = postgres.ReservedSql<{ bigint: number }> & {
 export interface ConnectOptions {
   /** application_name, as shown in pg_stat_activity. */
   application: string;
-  /** Connections for single statements, and as many again for transactions. */
+  /** Maximum number of connections for single statements; transactions have a pool of the same size. */
   max?: number;
   /** statement_timeout, in milliseconds; 0 means none. */
   statementTimeoutMs?: number;

@@ -57,7 +57,7 @@ export class GcsStore extends BucketStore {
   ): Promise<OpenedObject | null> {
     const response = await this.send('GET', this.urlOf(key, { alt: 'media' }), [404], signal);
     if (response.status === 404) {
-      // A missing bucket has the same status, but only an existing bucket can be listed.
+      // A missing bucket gives the same status as a missing object, but only an existing bucket can be listed.
       const url = this.objects + queryOf({ maxResults: '1', fields: 'nextPageToken' });
       await this.send('GET', url, [], signal);
       return null;

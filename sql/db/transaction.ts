@@ -103,7 +103,7 @@ async function onReservedConnection<T>(
  * when all statements have ended, even if a statement fails, because no statement may be in flight
  * at rollback.
  *
- * @throws the error of the first failed statement in the list, which caused the later ones
+ * @throws the error of the first failed statement in the list, which caused the later errors
  */
 export async function pipeline<T extends readonly Promise<unknown>[]>(
   ...statements: T
