@@ -77,7 +77,7 @@ function indexPath(index: number): string {
 
 function partial(width: number): string {
   if (!Number.isInteger(width) || width < 1 || width > TILE_WIDTH)
-    throw outOfRange('a tile holds 1 to 256 hashes');
+    throw outOfRange('a tile must hold 1 to 256 hashes');
   return width === TILE_WIDTH ? '' : `.p/${width}`;
 }
 

@@ -142,7 +142,7 @@ async function cacheTargets(
       name: 'revalidated',
       pathsFile: expired,
       order: 'cyclic',
-      // A new snapshot changes every entity tag, so the status is EXPIRED instead of REVALIDATED.
+      // A new snapshot changes every entity tag, so nginx reports EXPIRED instead of REVALIDATED.
       verify: () => cache.requireStatus('EXPIRED', 'REVALIDATED'),
     },
   ];

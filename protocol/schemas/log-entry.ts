@@ -34,7 +34,7 @@ export const proofEntrySchema = z
   })
   .refine(({ effect, valid_until }) => effect === 'ADMIT' || !('trust' in valid_until), {
     path: ['valid_until'],
-    message: 'only an admission has a certificate, passport and trust',
+    message: 'expected only the member proof for an effect other than ADMIT',
   });
 export type ProofEntry = z.infer<typeof proofEntrySchema>;
 
