@@ -22,7 +22,7 @@ FROM ${NODE}
 # Node 24 would let the young generation of each program grow to 128 MiB.
 ENV NODE_ENV=production NODE_OPTIONS=--max-semi-space-size=16
 WORKDIR /svc
-# Owned by root and read-only for the programs: a compromised program cannot change the next start.
+# Root owns these files, and the programs can only read them: a compromised program cannot change its code.
 COPY package.json ./
 COPY sql/schema.txt sql/schema.txt
 COPY sql/migrations sql/migrations
@@ -32,7 +32,7 @@ COPY protocol/vectors/proof-export.json protocol/vectors/proof-export.json
 COPY protocol/vectors/next.json protocol/vectors/next.json
 COPY --from=dependencies /svc/node_modules node_modules
 COPY --from=build /svc/dist dist
-# A new volume takes the owner of its folder in the image: publisher, fsck, monitor and witness write to these.
+# A new volume takes the owner of its folder in the image: publisher, fsck, monitor and witness own these folders.
 RUN install -d -o 10004 -g 10004 -m 0755 /srv/public
 RUN install -d -o 10007 -g 10007 -m 0700 /srv/fsck
 RUN install -d -o 10009 -g 10009 -m 0700 /srv/monitor

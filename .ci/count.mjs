@@ -73,7 +73,7 @@ const parts = {
   },
   // Exit code 3 (no answer) is neither a pass nor a failure; a line before the count reports it.
   audit: (status) => (status === '3' ? null : [status === '0' ? 1 : 0, status === '0' ? 0 : 1, 0]),
-  // Only pytest prints this line, after ruff and mypy have passed.
+  // Only pytest prints a line of this form, and it runs only after ruff and mypy have passed.
   python: () => {
     const [summary = ''] = /^(\d+ \w+, )*\d+ passed.* in [0-9.]+s$/m.exec(read('python.log')) ?? [];
     const numberOf = (word) => Number(new RegExp(`(\\d+) ${word}`).exec(summary)?.[1] ?? 0);

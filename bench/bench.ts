@@ -16,7 +16,7 @@ import { paced } from './scenarios/paced.js';
 import { storage } from './scenarios/storage.js';
 import { tenants } from './scenarios/tenants.js';
 
-/** In the order in which they run: `growth` fills the registry that storage, lookup and memory share. */
+/** The scenarios in the order in which they run: `growth` fills the registry that storage, lookup and memory share. */
 const SCENARIOS: readonly Scenario[] = [
   batch,
   budget,

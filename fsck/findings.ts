@@ -56,7 +56,7 @@ const ADVICE = {
   intake_differs: RESTORE,
   intake_lost:
     'insert the admission into svc.intake_pending again, with batch_id and batch_items if a batch contains it: a worker then processes it',
-  intake_contradicts: 'keep the row that agrees with the log, and restore the other from a backup',
+  intake_contradicts: 'keep the row that agrees with the log; restore the other row from a backup',
   identity_twice:
     'restore the unique index intake_identity, and find out which admission was first',
   admissions_wait: 'start workers, or see in their log why they do not process admissions',

@@ -60,7 +60,9 @@ async function hasTree(
 /** Findings that show that the log has lost leaves at its end. */
 const CUT = ['checkpoint_beyond_log', 'verdict_beyond_log', 'tile_beyond_head'] as const;
 
-/** Checks the rows that are not in log order: admissions, shares, batches and decision inputs. */
+/**
+ * Checks the tables that the walk of the log does not read in log order: admissions, shares, batches, decision inputs.
+ */
 export async function finishRegistry(
   walk: RegistryWalk,
   { waitMs, progress }: Pick<FsckOptions, 'progress' | 'waitMs'>,

@@ -1,6 +1,6 @@
 import { runAdmin } from './admin/main.js';
 
-// A reader that closes the pipe, such as `head`, does not get the whole output.
+// A reader that closes the pipe early, such as `head`, has not received the whole output.
 process.stdout.on('error', () => process.exit(1));
 
 const exitCode = await runAdmin(process.argv.slice(2), {

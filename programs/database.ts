@@ -22,7 +22,7 @@ export async function assertDatabase(sql: Pool, program: Program): Promise<void>
   await assertRole(sql, program, await requireSchema(sql, known));
 }
 
-/** For commands, a statement without an answer fails. A service exits instead, and its supervisor restarts it. */
+/** Opens the database for a command, in which a statement without an answer fails; a service would exit and restart. */
 export async function openDatabase(
   url: string,
   program: Program,

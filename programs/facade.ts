@@ -15,7 +15,7 @@ import { snapshotSourceOf } from './snapshot-source.js';
 /** Drain time of a process before it is killed. */
 const PROCESS_GRACE_MS = 30_000;
 
-/** Consecutive failed starts allowed while no other process serves. */
+/** Consecutive failed starts of a process after which the program fails, unless another process serves. */
 const MAX_FAILED_STARTS = 4;
 
 /**

@@ -4,7 +4,7 @@ const stopping = new AbortController();
 process.once('SIGINT', () => stopping.abort());
 process.once('SIGTERM', () => stopping.abort());
 
-// Without a reader for its findings, a check is incomplete.
+// When the reader of the findings is gone, the check counts as incomplete.
 process.stdout.on('error', () => process.exit(3));
 
 const exitCode = await check(process.argv.slice(2), {

@@ -25,9 +25,9 @@ export type ProgramRole = (typeof PROGRAM_ROLES)[number];
 const ADVISORY_LOCK = 7_301_004;
 
 /**
- * Migrates a database as its owner: the registry's schema, and the queue's if it is in Postgres
- * too. Roles with a password in `passwordFor` may log in afterwards. A migration can be slow or
- * wait for locks; when `signal` cancels it, nothing is applied.
+ * Migrates a database as its owner: the registry's schema, and the queue's if it is in Postgres too. Roles with a
+ * password in `passwordFor` may log in afterwards. A migration can be slow or wait for locks; `signal` cancels it, and
+ * the next run continues.
  */
 export async function migrateDatabase(
   ownerUrl: string,

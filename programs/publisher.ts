@@ -131,7 +131,7 @@ await runService('publisher', publisherConfig, async (program) => {
     },
   };
   const watch = watchedBy(readiness, metrics, firstPublication, traces);
-  // Limits the pause between cycles, so that a new snapshot replaces the last before its TTL ends.
+  // Limits the pause between complete cycles, so that a new snapshot replaces the last one before its TTL ends.
   const idleMs = Math.min(LONGEST_IDLE_MS, config.snapshotTtl / CYCLES_PER_SNAPSHOT);
   const betweenCycles = new WakeableSleep();
   sql.onNotification(VERDICTS_CHANNEL, () => betweenCycles.wake());

@@ -25,7 +25,7 @@ const code = await runProgram(
     });
     const readyFile = join(config.dataDir, 'ready.json');
     const stack = await startStack(config, ctx);
-    // Runs first at shutdown, because the addresses in `ready.json` are about to become invalid.
+    // The shutdown first removes `ready.json`, because its addresses are about to become invalid.
     ctx.onStop(() => rmSync(readyFile, { force: true }));
     const ready = {
       engine_url: stack.engineUrl,

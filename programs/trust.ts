@@ -26,7 +26,7 @@ export async function readTrustedCheckpoint(where: string | null): Promise<strin
     return note;
   } catch (cause) {
     throw new OperatorError(
-      `TRUSTED_CHECKPOINT: ${where} cannot be read (${(cause as Error).message}): the publisher signs only after comparing it; name another copy, or unset it if this log was never published`,
+      `TRUSTED_CHECKPOINT: ${where} cannot be read (${(cause as Error).message}): the publisher signs only after it has compared this checkpoint with the log; name another copy of the checkpoint, or unset TRUSTED_CHECKPOINT if this log was never published`,
       { cause },
     );
   }

@@ -47,7 +47,7 @@ export function parseCheckpoint(text: string, extensible = false): Checkpoint {
   throw new ProtocolError('malformed_checkpoint', 'the checkpoint is not in its canonical form');
 }
 
-/** The checkpoint in a note, without a check of its signatures: readers verify those under pinned keys. */
+/** The checkpoint in a note, whose signatures this function does not check; readers verify them under pinned keys. */
 export function uncheckedCheckpoint(note: string): Checkpoint {
   return parseCheckpoint(note.slice(0, note.lastIndexOf('\n\n') + 1));
 }

@@ -275,8 +275,7 @@ function placed(
   log: LogPin | null,
   found: PlacedWithKey | null,
 ): OfflineResult {
-  // A holder of an expired key can still sign, so only the log separates earlier signatures from
-  // later ones.
+  // A holder of an expired key can still sign, so only the log shows whether the key signed before it expired.
   const ends = signer.delegation !== null || signer.pins.some(({ before }) => before !== Infinity);
   if (found === null) {
     return ends

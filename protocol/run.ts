@@ -55,9 +55,9 @@ export interface RunMemberResult {
 }
 
 /**
- * Result of checking the package of a run. `complete`: the log of the pinned key has the close, the
- * members are exactly those that the close states, and all are authentic and in the log. An offline
- * check cannot detect later revocations, nor calls that never reached the service.
+ * Result of checking the package of a run. `complete`: the pinned log has the close of the run, the members are exactly
+ * those that the close states, and all are authentic and in the log. An offline check cannot detect later revocations,
+ * nor calls that never reached the service.
  */
 export type RunResult =
   | {
@@ -68,7 +68,7 @@ export type RunResult =
       members?: RunMemberResult[];
       /** The numbers of erased members. */
       missing?: number[];
-      /** The fault that ended the check, or empty. */
+      /** The fault that ended the check; empty without a fault. */
       faults: RunFault[];
     }
   | Undecidable;

@@ -77,7 +77,7 @@ function indexPath(index: number): string {
 
 function partial(width: number): string {
   if (!Number.isInteger(width) || width < 1 || width > TILE_WIDTH)
-    throw outOfRange('a tile holds 1 to 256 hashes');
+    throw outOfRange('a tile must hold 1 to 256 hashes');
   return width === TILE_WIDTH ? '' : `.p/${width}`;
 }
 
@@ -100,9 +100,9 @@ export function tilesForAppend(oldSize: number, count: number): TileSlice[] {
 }
 
 /**
- * Appends leaves to a tree of `oldSize` and returns every new or extended tile in full, ascending
- * by level and index. `current` are the tiles of {@link tilesForAppend}. Throws `malformed_tile`
- * for a missing tile or another width: an append must stop when tiles contradict the tree size.
+ * Appends leaves to a tree of `oldSize` and returns every new or extended tile in full, ascending by level and index.
+ * `current` are the tiles of {@link tilesForAppend}. Throws `malformed_tile` for a missing tile or a wrong width: an
+ * append must stop when tiles contradict the tree size.
  */
 export function extendTiles(
   sha256: Sha256,
@@ -220,7 +220,7 @@ export function decodeEntryBundle(bundle: Uint8Array): Uint8Array[] {
  */
 export type TileReader = (level: number, index: number, width: number) => Promise<Uint8Array>;
 
-/** Root of the tree of `size` leaves. Reads one tile per level. */
+/** Root of the tree of `size` leaves. Reads at most one tile per level. */
 export async function rootFromTiles(
   sha256: Sha256,
   size: number,
@@ -231,7 +231,7 @@ export async function rootFromTiles(
 }
 
 /**
- * Like `inclusionPath`, for a tree in tiles. Reads at most two tiles per level.
+ * The inclusion proof of a leaf (RFC 6962 §2.1.1), from the leaf's sibling up. Reads at most two tiles per level.
  *
  * @param subtrees shared by the paths of many leaves, so that each subtree is hashed once
  */

@@ -20,7 +20,7 @@ export interface PublicState {
   log: LogState;
   map: MapHead;
   shares: MapHead;
-  /** The last change of tokens and packages that was read; 0 to apply all changes again. */
+  /** The last change of tokens and packages that a cycle has read; 0 to apply all changes again. */
   shareChange: number;
   /** The ids of packages that `shares` lacks, because they wait for a member. */
   waiting: ReadonlySet<string>;

@@ -13,7 +13,7 @@ import { LeaseLostError } from './errors.js';
 import type { Leadership } from './registry/lease.js';
 import type { SnapshotReader, SnapshotWriter } from './store/published-files.js';
 
-/** Time limit of one request. Collecting cosignatures takes this long when a witness is down. */
+/** Time limit of one request. Collecting cosignatures takes at least this long when a witness does not answer. */
 const TIMEOUT_MS = 2_000;
 const MAX_ANSWER = 16 * 1024;
 /**
@@ -135,7 +135,7 @@ export class Cosigner {
     return this.writing;
   }
 
-  /** Logs each problem of a witness once. */
+  /** Logs a problem of a witness, unless it is the same as the last one. */
   private failed(witness: Asked, error: unknown): void {
     const { log, onAnswer } = this.options;
     onAnswer?.(witness.name, 'failed');
@@ -147,8 +147,8 @@ export class Cosigner {
   }
 
   /**
-   * Requests a cosignature, and repeats the request if the witness reports that it has cosigned
-   * another tree size.
+   * Requests a cosignature. If the witness reports that it last cosigned a tree size other than `witness.size`, repeats
+   * the request with that size.
    */
   private async cosignatureOf(
     witness: Asked,

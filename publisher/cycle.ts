@@ -39,7 +39,7 @@ export type CycleReport =
    * until the verifier appends another entry. The time is in RFC 3339.
    */
   | { outcome: 'verifier_silent'; expired_through: string }
-  /** The published snapshot already reports everything in the log. */
+  /** The published snapshot already reports everything that the last verdict entry covers. */
   | { outcome: 'unchanged'; generation: number }
   | {
       outcome: 'published';

@@ -16,7 +16,7 @@ const LONGEST_PAUSE_MS = 3_000;
 const STALL_TIMEOUT_MS = 120_000;
 /** Consecutive failed cycles after which a publisher releases its leases to another publisher. */
 const MAX_FAILED_CYCLES = 3;
-/** Cycles that the publisher then skips, so that a standby, which tries every second, can take the leases. */
+/** Cycles that the publisher skips after it released its leases: a standby, which tries every second, can take them. */
 const SKIPPED_CYCLES = 3;
 
 export interface CycleObserver {

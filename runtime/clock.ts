@@ -1,4 +1,4 @@
-/** The time in epoch milliseconds. Injected, so that tests can set it. */
+/** The time in epoch milliseconds. Callers pass a clock, so that tests can set the time. */
 export interface Clock {
   now(): number;
 }

@@ -1,9 +1,6 @@
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 
-/**
- * Resolves like `promise`, or rejects with `late()` after `ms` milliseconds. A later result is
- * dropped.
- */
+/** Resolves like `promise`, or rejects with `late()` after `ms` milliseconds. A result after the timeout is dropped. */
 export async function withTimeout<T>(
   promise: Promise<T>,
   ms: number,
@@ -46,7 +43,7 @@ export function yieldEvery(ms = 5): () => Promise<void> {
   };
 }
 
-/** Runs `work` now and every `ms` milliseconds until the signal aborts. The next run retries a failure. */
+/** Runs `work` now and every `ms` milliseconds until the signal aborts, even if a run fails. */
 export async function repeat(
   ms: number,
   signal: AbortSignal,
@@ -129,7 +126,7 @@ export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In)
   const { run, isRetryAlone = () => true } = options;
   const gathering: Waiting<In, Out>[] = [];
   let lastArrival = -Infinity;
-  /** The time at which the gathered items start, even if they are fewer than `enoughItems`. */
+  /** The time at which a group of the gathered items starts, even if they are fewer than `enoughItems`. */
   let due = 0;
   let running = 0;
   let timer: NodeJS.Timeout | undefined;

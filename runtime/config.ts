@@ -182,7 +182,7 @@ export function publisherConfig(env: Environment = process.env) {
   return { ...v, logOrigin, snapshotPlace: snapshotPlaceOf(v) };
 }
 
-/** Names no database, queue or secret, so that a compromised public API server exposes none. */
+/** These settings name no database, queue or secret, so that a compromised public API server exposes none of them. */
 const facadeSettings = {
   PINS_FILE: field.pinsFile,
   DATA_DIR: field.dataDir,

@@ -68,7 +68,7 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
       ).catch(() => []);
       after = nextPlace(page, groupSize);
       const ids = page.map(({ requestId }) => requestId);
-      // `revocations` logs its own failures.
+      // Ignores the error, because `revocations` logs its own failures.
       if (ids.length > 0) await options.revocations(ids).catch(() => pause(AFTER_FAILURE_MS));
     } while (after !== null && downSince !== null && !signal.aborted);
   });
@@ -105,7 +105,7 @@ async function failureWithin(query: () => Promise<void>, ms: number): Promise<un
   );
   const timer = new AbortController();
   const late = sleep(ms, undefined, { signal: timer.signal }).then(
-    // If this process was stalled, the answer may have arrived without being read.
+    // If this process was stalled, the answer may have arrived, but this process has not read it yet.
     async () => {
       await setImmediate();
       await setImmediate();

@@ -14,9 +14,8 @@ export interface Baseline {
 }
 
 /**
- * Runs the baseline loop, one process per core, over the registry's Postgres. The loop parses,
- * canonicalizes, hashes, signs, verifies and inserts items like those of the batches, without the
- * service.
+ * Runs the baseline loop, one process per core, over the registry's Postgres. The loop parses, canonicalizes, hashes,
+ * signs, verifies and inserts items like the items of the batch scenarios, without the service.
  *
  * @throws Error when a process fails
  */

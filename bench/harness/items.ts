@@ -9,8 +9,8 @@ export interface ItemSource {
   tenantId: string;
   run: string;
   /**
-   * If given, every item is an agent envelope of {@link BOUND_AGENT}. With `in runs`, the name `run`
-   * must be 12 hex digits.
+   * If given, every item is an agent envelope of {@link BOUND_AGENT}. With the value `in runs`, the name in `run` must
+   * be 12 hex digits.
    */
   agents?: 'with facts' | 'without facts' | 'in runs' | undefined;
 }

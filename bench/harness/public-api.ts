@@ -42,7 +42,7 @@ export interface Service {
 
 interface Publication {
   treeSize: number;
-  /** The leaves below have public verdicts; later leaves of the published tree await theirs. */
+  /** The leaves below this index have public verdicts; later leaves of the published tree have none yet. */
   size: number;
   proofs: number;
   at: number;

@@ -28,7 +28,7 @@ export type BenchRegistry = Awaited<ReturnType<typeof openBenchRegistry>>;
  * Starts the embedded Postgres of `dataDir` as the service does, with fsync, and creates in it the same
  * objects as `npm start`: schema, tenant, API key, policy and an active signing key.
  *
- * @param settings of the programs, besides those of every bench
+ * @param settings of the programs, in addition to the settings that all scenarios share
  * @throws Error when the database could lose a commit
  */
 export async function openBenchRegistry(
@@ -48,7 +48,7 @@ export async function openBenchRegistry(
   const { dataDir: home, snapshotPlace: snapshotDir, logOrigin: origin } = config;
   await mkdir(snapshotDir, { recursive: true, mode: 0o755 });
   const postgres = await startEmbeddedPostgres({ dataDir: home });
-  // A plain stop is safe: everything committed is on disk.
+  // The data directory survives the stop: PostgreSQL has written every commit to disk.
   cleanup.push(() => postgres.stop());
   const ownerUrl = postgres.superuserUrl;
   /** A pool of the database's owner, without a statement timeout. */

@@ -7,7 +7,7 @@ export interface Bound {
   atMost?: number;
 }
 
-/** One line of the table, and one of the `results` in `bench/results/latest.json`. */
+/** One row of the printed table, and one item of `results` in `bench/results/latest.json`. */
 export interface Result {
   /** Must not change, because results of different days are compared by name. */
   name: string;
@@ -34,7 +34,7 @@ export function resultOf({ against = null, target = null, note, ...measured }: M
   return { name, value, unit, against, ratio, target, ok, ...(note !== undefined && { note }) };
 }
 
-/** Runs every load once in each round, so that other activity of the machine affects all of them. */
+/** Runs every load once in each round, so that other activity of the machine affects all loads. */
 export async function interleaved<T>(
   rounds: number,
   loads: readonly ((round: number) => Promise<T>)[],

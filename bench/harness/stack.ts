@@ -6,7 +6,7 @@ import { untilReady } from './public-api.js';
 import { type BenchRegistry, openBenchRegistry } from './registry.js';
 import type { RunContext } from './scenario.js';
 
-/** The queue of engine and workers; without it the queue is in Postgres. */
+/** The Redis with the queue of engine and workers; without `redis` the queue is in Postgres. */
 type Queue = Partial<Pick<RunContext, 'redis'>>;
 
 /** The whole service, each program in its own process, over one embedded Postgres. */
@@ -19,7 +19,7 @@ export async function startStack(dir: string, queue: Queue, cleanup: Cleanup): P
 
 /** Like {@link startStack}, over an open registry. */
 export async function startPrograms(registry: BenchRegistry, { redis }: Queue, cleanup: Cleanup) {
-  // Stopped in reverse order, so that programs stop before the programs they depend on.
+  // The cleanup stops the programs in reverse order, so that each stops before the programs it depends on.
   const start = (name: ProgramName, env: Record<string, string> = {}): Child =>
     startProgram(name, registry, cleanup, { ...(redis && { REDIS_URL: redis.url }), ...env });
   const facade = start('facade');

@@ -16,7 +16,7 @@ export interface Target {
   order?: LookupOrder;
   /** Throws if the last load got unintended responses, such as cache misses instead of hits. */
   verify?: () => Promise<void>;
-  /** Ids with their exact answers. If the status of the sample is 404, every response must be a 404; otherwise none. */
+  /** Ids with their exact answers. All responses must be 404s if the sample has the status 404, otherwise none may be. */
   sample?: LookupSample;
 }
 

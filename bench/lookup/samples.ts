@@ -28,7 +28,7 @@ export async function takeSamples(
 ) {
   const { dir, recentLookupLimit, count } = options;
   const { tree_size: size, lookup_from: boundary } = await readiness(publicUrl);
-  // Draws no proof near the start of the recent lookups: entries of verifier and publisher move it.
+  // Draws no proof near `boundary`, because new entries of verifier and publisher move the boundary.
   const margin = Math.ceil(recentLookupLimit / 10);
   if (boundary - margin <= 0) throw new Error('the log has no proof older than the recent lookups');
   const take = async (
@@ -91,7 +91,7 @@ async function get(url: string): Promise<{ status: number; body: Buffer }> {
   return { status: response.status, body: Buffer.from(await response.arrayBuffer()) };
 }
 
-/** Number of lookups at each server before the work, and again after the work. */
+/** Number of lookups at each server before `work`, and again after `work`. */
 const CHECKS = 200;
 
 /**

@@ -32,7 +32,7 @@ async function run(context: RunContext): Promise<Result[]> {
   const { owner } = registry;
   const baselineLoop = async (): Promise<Baseline> => {
     await createBaselineTable(owner);
-    // Flushes PostgreSQL's pages, so that neither measurement writes pages of the other.
+    // Flushes PostgreSQL's dirty pages, so that neither measurement writes pages that the other changed.
     await owner`checkpoint`;
     const baseline = await runBaselineLoop(registry, plan.baseline, signal);
     await dropBaselineTable(owner);

@@ -20,7 +20,7 @@ const QUICK = { rounds: 1, seconds: 2, warmUpSeconds: 1, receipts: 5 };
 const FULL = { rounds: 5, seconds: 8, warmUpSeconds: 8, receipts: 30 };
 const RECEIPT_PUBLIC_WITHIN_MS = 60_000;
 
-/** Single executions, interleaved with an Express app that only echoes. */
+/** Single executions, in rounds that alternate with those of an Express app that only echoes. */
 export const execute: Scenario = {
   name: 'execute',
   needs: ['wrk'],
@@ -87,7 +87,7 @@ function executeResults(measured: ExecuteMeasured): Result[] {
       target: { ratio: { atLeast: 0.4 } },
       note:
         `median of ${String(engine.length)} interleaved rounds: ${spread(rates)}, the echo ${spread(echoRates)}; CPU-bound: nothing ` +
-        `is pinned, the echo has one core and wrk another, while the service shares ${String(availableParallelism())} cores with ` +
+        `is pinned to a core; the Express app and wrk each keep one core busy, while the service shares ${String(availableParallelism())} cores with ` +
         `wrk; wrk used ${wrkBusy(engine)} % of a core, ${wrkBusy(echo)} % with the echo`,
     }),
     resultOf({

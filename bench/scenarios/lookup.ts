@@ -20,8 +20,8 @@ import { startShippedCache } from '../lookup/shipped-cache.js';
 import { takeSamples, withEqualAnswers, type LookupSample } from '../lookup/samples.js';
 
 /**
- * Public lookups, interleaved with nginx that serves the same bodies as files, with a constant response
- * of Node, and with the shipped cache.
+ * Public lookups, in rounds that alternate with those of nginx that serves the same bodies as files, of a Node server
+ * with a constant response, and of the shipped cache.
  */
 export const lookup: Scenario = { name: 'lookup', needs: ['wrk', 'nginx', 'taskset'], run };
 
@@ -117,7 +117,7 @@ async function cacheTargets(
   const { url } = cache;
   const paths = [...sample.bodies.keys()];
   const hot = await writePaths(join(dir, 'hot.paths'), paths.slice(0, HOT_PATHS));
-  // A query string changes the cache key, and the public API ignores it.
+  // A query string changes the cache key, but the public API ignores query strings.
   const keys = Array.from(
     { length: EXPIRED_PATHS },
     (_, n) => `${paths[n % paths.length] ?? ''}?${String(n)}`,
@@ -142,7 +142,7 @@ async function cacheTargets(
       name: 'revalidated',
       pathsFile: expired,
       order: 'cyclic',
-      // A new snapshot changes every entity tag, so the status is EXPIRED instead of REVALIDATED.
+      // A new snapshot changes every entity tag, so nginx reports EXPIRED instead of REVALIDATED.
       verify: () => cache.requireStatus('EXPIRED', 'REVALIDATED'),
     },
   ];

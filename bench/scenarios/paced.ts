@@ -50,7 +50,7 @@ async function measure(
     const stack = await startStack(join(dir, queue), options, cleanup);
     const { engineUrl, registry, watched } = stack;
     const load = { url: engineUrl, credential: registry, watched, dir, signal };
-    // Saturated first: the other loads are too small to get the hot code compiled.
+    // The saturated load runs first, so that V8 compiles the hot code, for which the other loads are too small.
     await runExecuteLoad({ ...load, seconds: saturatedSeconds });
     const saturated = await runExecuteLoad({ ...load, seconds: saturatedSeconds });
     await untilIdle(stack, signal);

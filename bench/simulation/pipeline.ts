@@ -103,7 +103,7 @@ class Log {
   private readonly workers: { process: Server; groups: number }[];
   private readonly requests: { end: number; at: number }[] = [];
   private readonly groups: { end: number; at: number }[] = [];
-  /** The end of each checked range after the checked prefix, by its start. */
+  /** The end of each checked range behind the checked prefix, by the start of the range. */
   private readonly ranges = new Map<number, number>();
   private accepted = 0;
   private queued = 0;
@@ -302,7 +302,7 @@ export function simulate(setup: Setup, rate: number): Outcome {
   };
 }
 
-/** The greatest rate, to within 3 %, that can last five minutes: then no proof has been waiting for ten seconds. */
+/** The greatest rate, to within 3 %, at which no proof has waited for ten seconds after five minutes. */
 export function limitOf(setup: Setup): number {
   const keepsUp = (rate: number): boolean =>
     simulate({ ...setup, seconds: 300 }, rate).oldestPending < 10;

@@ -27,8 +27,8 @@ export interface BudgetChainsState {
 export class BudgetChains {
   private readonly values: Map<string, number>;
   /**
-   * Tenants with a proof whose counter values cannot be read: that proof may have changed any
-   * counter of its tenant.
+   * Tenants with an erased proof, whose counter values cannot be read: the proof may have changed any counter of its
+   * tenant.
    */
   private readonly gaps: Set<number>;
   private hasLostLeaf: boolean;

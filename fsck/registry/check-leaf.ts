@@ -211,7 +211,7 @@ export function isConsistent(leaf: StoredLeaf, keys: KeyHistory, ownHash: Uint8A
 }
 
 /**
- * Checks a status or key leaf whose bytes match the log. Returns whether its columns match its
+ * Checks a leaf that is not a proof and whose bytes match the log. Returns whether its columns match its
  * entry, as the verifier requires.
  *
  * @param hasDamagedLeaf whether an earlier leaf is damaged: a proof that the log seems to lack may

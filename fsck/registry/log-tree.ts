@@ -20,7 +20,7 @@ import { isConsistent } from './check-leaf.js';
 import type { RegistryContext } from './context.js';
 import type { ChunkVerdicts } from './verdicts.js';
 
-/** A root of the log that another source states, and the finding to report if the computed root differs. */
+/** A signed head of the log, and the finding to report if the root computed from the rows differs. */
 export interface Anchor extends SignedHead {
   code: FindingCode;
 }

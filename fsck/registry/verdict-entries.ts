@@ -18,7 +18,7 @@ export interface VerdictEntriesState {
   next: number;
   /** The last valid verdict entry. */
   last: Placed | null;
-  /** Leaves that entries for the log of `last` listed as failed, and not as restored since then. */
+  /** Leaves that verdict entries for the log of `last` list as failed, and that no later entry lists as restored. */
   listed: number[];
 }
 
@@ -151,7 +151,7 @@ export class VerdictEntries {
   }
 
   private reportDisorder(before: Placed, { at, entry }: Placed): void {
-    if (entry.previous !== before.at) this.wrong(at, `${before.at} as its previous verdict entry`);
+    if (entry.previous !== before.at) this.wrong(at, `leaf ${before.at} as previous verdict entry`);
     const isLower =
       entry.key_id === before.entry.key_id && entry.expired_through < before.entry.expired_through;
     if (entry.to < before.entry.to || isLower) {

@@ -61,10 +61,10 @@ export class ChunkVerdicts {
     if (inForce === undefined) return;
     const where = `svc.verdict verdict_id=${inForce.verdictId} leaf_index=${leafIndex}`;
     if (verifies === false && inForce.outcome === 'pass' && !leaf.isAwaited) {
-      this.report('verdict_passes', where, 'no pass: the leaf does not verify');
+      this.report('verdict_passes', where, 'not a pass, because the leaf does not verify');
     }
     if (leaf.isErased && inForce.outcome === 'pass' && !leaf.isDue && !leaf.isAwaited) {
-      this.report('verdict_passes', where, 'no pass: the payload was erased');
+      this.report('verdict_passes', where, 'not a pass, because the payload was erased');
     }
     if (verifies === true && inForce.outcome !== 'pass') {
       this.report('verdict_outdated', where, 'a pass, because the leaf verifies');

@@ -77,7 +77,7 @@ export class RebuiltMap {
     }
     const { proof, key } = found;
     if (proof.verdict === 'pass' && !proof.isGone && verifies === false && !isVoided) {
-      findings.add('record_asserts', where, 'no passing verdict: the proof does not verify');
+      findings.add('record_asserts', where, 'not a pass, because the proof does not verify');
     }
     if (decision === null) return;
     const facts = {

@@ -144,6 +144,6 @@ function keyIdFrom(text: string): string {
   if (API_KEY_ID_PATTERN.test(keyId)) return keyId;
   // Does not quote the input, which may be a mistyped key.
   throw new UsageError(
-    'a key id is 12 characters of a-z and 0-9: key list <tenant_id> shows the ids',
+    'a key id must be 12 characters of a-z and 0-9: key list <tenant_id> shows the ids',
   );
 }

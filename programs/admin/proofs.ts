@@ -113,7 +113,7 @@ async function eraseTenant(admin: Admin, tenantId: string, options: ErasureOptio
   }
   for (const id of await admin.act((tx) => eraseTenantTraces(tx, tenantNo))) unsettled.add(id);
   const listed = { unsettled: unsettled.size, unsettled_proofs: [...unsettled].slice(0, LISTED) };
-  // Undecided admissions need a second run, so the exit code reports them.
+  // Admissions that cannot be erased yet need a second run, so the exit code reports them.
   return new Outcome({ tenant_id: tenantId, erased, ...listed }, { failed: unsettled.size > 0 });
 }
 

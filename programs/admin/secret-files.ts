@@ -18,7 +18,7 @@ const password = (): string => randomBytes(32).toString('base64url');
  * Creates every missing secret of a deployment, readable only by the programs that need the secret.
  * Keeps existing files, and returns the names of the new files.
  *
- * @throws OperatorError for the folder of another log
+ * @throws OperatorError if the folder has the keys of a log with another origin
  */
 export async function makeSecretFiles(
   directory: string,
@@ -53,7 +53,7 @@ export async function makeSecretFiles(
   };
   const secret = (name: string, content: () => string, owner: Owner, shared?: Owner): string =>
     create(name, (file) => createPrivateFile(file, `${content()}\n`), owner, shared);
-  /** Throws for an operator's own file that holds no Ed25519 key. */
+  /** Creates a missing key file, and loads the key. Throws for an operator's own file that holds no Ed25519 key. */
   const signingKey = (name: string, owner: Owner) =>
     loadSigningKey(create(`${name}-key.pem`, createSigningKey, owner));
   const publish = (name: string, content: string): void => {
@@ -105,7 +105,7 @@ export async function makeSecretFiles(
   return made;
 }
 
-/** Throws if the folder is that of another log: its keys and pins would contradict the new origin. */
+/** Throws if the folder has the keys of a log with another origin, which the new pins would contradict. */
 async function requireLog(directory: string, logOrigin: string): Promise<void> {
   const file = join(directory, 'log.vkey');
   if (!existsSync(file)) return;

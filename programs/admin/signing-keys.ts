@@ -127,7 +127,7 @@ async function changeKey(
       ...(fromIndex === undefined ? {} : { fromIndex }),
     });
     const signers = use === 'verifier' ? 'verifier' : 'aep';
-    // Checked in the same transaction, so that no other key is retired concurrently.
+    // Counts the active keys in the transaction of the retirement, so that no other key is retired concurrently.
     if (change === 'retire' && (await activeKeys(tx, signers)).length === 0) {
       throw new OperatorError(`this is the last active key, and ${WITHOUT_KEY[signers]}`);
     }

@@ -15,7 +15,9 @@ import { type Admin, Outcome, table, UsageError } from './command.js';
 const PAGE = 1_000;
 /** The output lists at most this many differences, the newest ones. */
 const LISTED = 100;
-/** The log has the overlays' sets in any order, so a cache of fewer sets would parse a set for each admission. */
+/**
+ * Successive admissions may need the overlays of different tenants, so a small cache would parse nearly one set each.
+ */
 const KEPT_SETS = 10_000;
 const DAY_MS = 86_400_000;
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
@@ -36,7 +38,7 @@ export async function simulate(
     stream: process.stderr,
   });
   // Counters start at 0 at midnight, so the simulation includes the whole first day. The simulation also reads the day
-  // before, because the log may have the proof of a later admission before that of an earlier admission.
+  // before, because the log may have the proof of a later admission before the proof of an earlier admission.
   const start = await firstLeafSince(sql, from - (from % DAY_MS) - DAY_MS);
   bar.start((await treeSize(sql)) - start, 0, { at: '' });
   try {
@@ -61,7 +63,7 @@ export async function simulate(
       : `${omitted} older differences are not listed: --changes <file> writes all\n`) +
     `${admissions} admissions: ${unchanged} unchanged, ${denied} would be denied, ` +
     `${approval_required} would require an approval, ` +
-    `${admitted} would be admitted, ${reasons} would have the same effect by other rules; ${erased} were skipped because they are erased\n`;
+    `${admitted} would be admitted, ${reasons} would keep their effect, but other rules would decide them; ${erased} were skipped because they are erased\n`;
   return new Outcome(document, { text });
 }
 

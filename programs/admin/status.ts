@@ -25,7 +25,7 @@ export function addStatusCommand(add: AddCommand): void {
 
 async function showStatus({ database, statusConfig }: Admin): Promise<Outcome> {
   try {
-    let outage = 'DATABASE_URL names no other server';
+    let outage = 'DATABASE_URL names only this standby';
     const sql = await database().catch((error: unknown) => {
       if (!isConnectionLost(error)) throw error;
       outage = (error as Error).message;
@@ -229,7 +229,8 @@ function checkRegistry(facts: Facts, when: When): void {
 function checkPrograms({ programs, roles }: Facts, when: When): void {
   const isConnected = (program: string): boolean =>
     roles.some(({ role, connections }) => role === `svc_${program}` && connections > 0);
-  // Reads succeed while commits wait for a synchronous standby, so connected programs record no heartbeat.
+  // While commits wait for a synchronous standby, programs stay connected, because reads succeed, but record no
+  // heartbeat.
   const silent = programs.flatMap(({ last_heartbeat_ms: ms }) => ms ?? []);
   const isHanging =
     silent.length > 0 &&
@@ -296,8 +297,8 @@ function checkBacklogs({ batches, checkpoint, log, pending, verifier }: Facts, w
     `an admission has waited ${seconds(pending.oldest_ms)}`,
     "read the workers' logs; npm run board shows the queue",
   );
-  // Requires both ages: after a quiet time the last verdict and checkpoint are old, and the entry of a batch item has its
-  // acceptance time.
+  // Compares the smaller of two ages: after a quiet time the last verdict and checkpoint are old, and the entry of a
+  // batch item is as old as its acceptance.
   const stalledMs = Math.min(verifier.verified_ms_ago ?? Infinity, verifier.oldest_ms ?? 0);
   when(
     verifier.lag > 0 && stalledMs > TIMEOUT_MS,

@@ -32,7 +32,7 @@ export function addTenantCommands(add: AddCommand): void {
     async ({ act }, tenantId: string, name: string) => {
       if (!TENANT_ID_PATTERN.test(tenantId)) {
         throw new UsageError(
-          'a tenant id has 1 to 128 of A-Z a-z 0-9 _ . : -, and starts with a letter or digit',
+          'a tenant id must have 1 to 128 of A-Z a-z 0-9 _ . : -, and start with a letter or digit',
         );
       }
       const environment = oneOf(name, ENVIRONMENTS);

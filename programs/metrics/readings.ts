@@ -11,7 +11,9 @@ export type Readings = ReturnType<typeof databaseReadings>;
 const WARN_EVERY_MS = 60_000;
 const READING_MS = 4_000;
 const STATEMENT_MS = 3_000;
-/** The stall timeout of most programs, so that a slow gauge ends no program before its own statements do. */
+/**
+ * The stall timeout of most programs: a slow reading must not end a program earlier than its other statements would.
+ */
 const STALL_TIMEOUT_MS = 40_000;
 
 /** Reads gauges periodically until the program stops, and reports the clock skew. */

@@ -86,7 +86,7 @@ function storedHead(heads: CosignedHeads, origin: string): { size: number; root:
   }
 }
 
-/** Above the largest note with 16 post-quantum signatures (C2SP signed-note). */
+/** Limit of a request body, above the largest note with 16 post-quantum signatures (C2SP signed-note). */
 const MAX_BODY = 128 * 1024;
 const PATH = '/add-checkpoint';
 

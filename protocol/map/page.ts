@@ -35,7 +35,7 @@ export interface Leaf extends MapNode, MapValue {}
 /** The name of a page in a store. */
 export interface PageId {
   level: number;
-  /** SHA-256 of its bytes. */
+  /** SHA-256 of the bytes of the page. */
   digest: Uint8Array;
 }
 
@@ -118,7 +118,7 @@ export function push<K, V>(lists: Map<K, V[]>, key: K, value: V): void {
 
 /** A reference to a page, in the page above it or from a signed root. */
 export interface PageLink extends PageId {
-  /** The root of its items. */
+  /** The root over the items of the page. */
   hash: Uint8Array;
 }
 
@@ -134,10 +134,12 @@ export class StoredPage {
   private readonly starts: Uint32Array;
   /** By index of an item: the first bit in which its key differs from the key before it. */
   private readonly bits: Uint8Array;
-  /** By item: the hash of the inner node whose right side begins with the item. At level 0, item hashes follow. */
+  /**
+   * By index of an item: the hash of the inner node whose right side begins with it. At level 0, leaf hashes follow.
+   */
   private hashes: Uint8Array | null = null;
 
-  /** @throws ProtocolError `malformed_map_page` for a page of another form or level */
+  /** @throws ProtocolError `malformed_map_page` unless the bytes are a page of `level` */
   constructor(
     readonly level: number,
     readonly bytes: Uint8Array,
@@ -197,7 +199,7 @@ export class StoredPage {
     return true;
   }
 
-  /** The leaf at an index, in a page of level 0 only, like `valueAt`. */
+  /** The leaf at an index. This method and `valueAt` are for pages of level 0 only. */
   leafAt(sha256: Sha256, at: number): Leaf {
     return { key: this.keyAt(at), ...this.valueAt(at), hash: this.leafHash(sha256, at) };
   }
@@ -235,7 +237,7 @@ export class StoredPage {
 
   /**
    * The path from the root of the page to an item: 33 bytes for each inner node on the path, namely its
-   * bit and the hash of its child beside the path.
+   * bit and the hash of the child that is not on the path.
    */
   pathTo(sha256: Sha256, at: number): Uint8Array {
     const path = new Uint8Array(STEP_BYTES * this.count);

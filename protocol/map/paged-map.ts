@@ -30,9 +30,9 @@ type Items = readonly (Leaf | PageRef)[];
 const CAPACITY = 128;
 
 /**
- * Maps in pages. The keys and values alone determine the pages: those of level 0 hold the largest
- * subtrees of at most 128 leaves, those of level n the largest subtrees of at most 128 pages of level
- * n − 1. An update writes new pages in place of the changed ones and those above them.
+ * Maps in pages. The keys and values alone determine the pages: pages of level 0 hold the largest subtrees of at most
+ * 128 leaves, pages of level n the largest subtrees of at most 128 pages of level n − 1. An update replaces the changed
+ * pages and the pages above them.
  *
  * Every page that is read must have the digest stated in the page above it; otherwise methods throw
  * `malformed_map_page`. The caller must trust the root of the head, and with a trusted store also
@@ -57,7 +57,7 @@ export class MapPages {
     return (await this.findAll(head, [key]))[0]!;
   }
 
-  /** The values of keys, in their order. Reads each page once, whatever the number of its keys. */
+  /** The values of keys, in the order of `keys`. Reads each page once, even if it has several of the keys. */
   async findAll(head: MapHead, keys: readonly Uint8Array[]): Promise<(MapValue | null)[]> {
     const values = new Array<MapValue | null>(keys.length).fill(null);
     if (head !== null && keys.length > 0) await this.findIn(head, keys, [...keys.keys()], values);
@@ -83,7 +83,7 @@ export class MapPages {
   /**
    * Applies changes, at most one for each key, and writes the new pages, lowest level first.
    *
-   * @returns the new map, and the pages that it no longer has
+   * @returns the new map, and the pages of the old map that it no longer has
    */
   async update(head: MapHead, changes: readonly MapChange[]) {
     const load = (page: PageLink) => this.load(page);
@@ -99,7 +99,7 @@ export class MapPages {
   private async load(page: PageLink | PageRef): Promise<Items> {
     const name = nameOf(page);
     const items = await (this.cached.get(name) ?? this.keep(name, this.read(page)));
-    // The root does not cover the keys, bits and counts of references.
+    // The root of a map does not cover the keys, bits and counts of references, so these are compared.
     if ('key' in page) {
       const { bit, count, key } = extentOf(items);
       if (page.bit !== bit || page.count !== count || !equalBytes(page.key, key))

@@ -36,7 +36,7 @@ interface Updated {
   head: PageRef | null;
   /** The pages to write, possibly some that did not change. */
   pages: { page: PageLink; bytes: Uint8Array; items: readonly (Leaf | PageRef)[] }[];
-  /** The pages that the new map no longer has. */
+  /** The pages of the old map that the new map no longer has. */
   superseded: PageId[];
 }
 

@@ -48,7 +48,7 @@ interface Served {
   files: LogFiles;
   tree: SignedTree;
   note: string;
-  /** When the monitor began to request the checkpoint, and when it had the checkpoint. */
+  /** When the monitor began to request the checkpoint (`at`), and when it had received the checkpoint (`seen`). */
   at: number;
   seen: number;
 }
@@ -144,7 +144,7 @@ export class Monitor {
 
   private async open(files: LogFiles): Promise<Served | null> {
     let served: Served | null = null;
-    // Taken before the request: with a later time, entries appended during the reads would count as late.
+    // Reads the clock before the request: with a later time, entries appended during the request would count as late.
     const at = this.options.now();
     await this.guard(files, async () => {
       const bytes = await this.readCheckpoint(files);
@@ -293,7 +293,7 @@ export class Monitor {
     this.add('snapshot_expired', `entry ${snapshot.index}`, detail);
   }
 
-  /** Checks that the snapshot of a source is in the log, and that the source served no newer one before. */
+  /** Checks that the snapshot of a source is in the log, and that the source has not served a newer snapshot before. */
   private async checkLocation({ files }: Served, tree: SignedTree): Promise<void> {
     const { crypto } = this.options;
     const bytes = await files.read(LOCATION_PATH);
@@ -337,7 +337,7 @@ export class Monitor {
     const found = await findProof(crypto.sha256, (key) => this.rebuild.find(key), proofId);
     const status = found === null ? 'ABSENT' : statusOf('proof', { proofId, ...found, log });
     const before = (this.state.watched[proofId] ??= { status, since: Math.min(one.at, now()) });
-    // A delay that the log declared after the receipt was first seen does not apply to the receipt.
+    // A merge delay that the log declares after the monitor first saw the receipt does not apply to the receipt.
     if (snapshot !== null) before.delay ??= mergeDelayOf(snapshot.entry);
     const { delay = DEFAULT_MERGE_DELAY } = before;
     if (status !== before.status) {

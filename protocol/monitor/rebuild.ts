@@ -40,9 +40,9 @@ export const NOTHING_REBUILT: RebuiltLog = {
 export interface Look {
   /** Number of leaves that the checkpoint covered. */
   size: number;
-  /** When the monitor first had the checkpoint. */
+  /** When the monitor first received the checkpoint. */
   seen?: number;
-  /** When the monitor began its last request that returned the checkpoint; of the newest one, its first request. */
+  /** When the monitor began its last request that returned the checkpoint, or, for the newest checkpoint, its first. */
   at: number;
 }
 
@@ -71,7 +71,7 @@ export class Rebuild {
   /**
    * Processes the next entries of a tree that extends the rebuilt tree.
    *
-   * @param looks to check the times of entries, ascending; null skips it
+   * @param looks polls for the check of the entries' times, ascending; null skips this check
    * @param end where to stop, at most the size of the tree
    * @returns false when there are no more entries
    * @throws ProtocolError `malformed_tile`; `malformed_map_page` when the store is damaged
@@ -146,9 +146,9 @@ export class Rebuild {
   }
 
   /**
-   * Compares the time of an entry with the first checkpoint that covers the entry, and with the last that lacks it.
-   * Skips proofs, which may be appended long after their time: the next entry of another type shows by when
-   * they were appended.
+   * Compares the time of an entry with the first checkpoint that covers the entry, and with the last that does not.
+   * Skips proofs, which may be appended long after their time: the next entry that is not a proof limits the time at
+   * which they were appended.
    */
   private checkTime(index: number, entry: LogEntry, looks: readonly Look[], report: Report): void {
     if (entry.type === 'proof') return;
@@ -169,9 +169,8 @@ export class Rebuild {
 }
 
 /**
- * The sizes at which the map root is needed: each size that a snapshot among the entries names, and the
- * size after each later verdict, because the next snapshot will name one of these. The last of
- * them is the size after all entries.
+ * The sizes at which the map root is needed: each size that a snapshot among the entries names, and the size after each
+ * later verdict, because the next snapshot will name one of these sizes. The last size is that after all entries.
  */
 function sizesToVisit(entries: readonly (LogEntry | null)[], from: number): number[] {
   const end = from + entries.length;

@@ -15,7 +15,7 @@ import { NOTHING_REBUILT, type RebuiltLog } from './rebuild.js';
 const stateSchema = z.strictObject({
   version: z.literal(1),
   origin: z.string(),
-  /** The largest checkpoint that extended the one before, and when it was first requested and seen. */
+  /** The last accepted checkpoint, and when the monitor first requested it (`at`) and received it (`seen`). */
   head: z
     .strictObject({
       size: logIndexSchema,
@@ -29,7 +29,7 @@ const stateSchema = z.strictObject({
   looks: z
     .array(z.strictObject({ size: logIndexSchema, at: z.int(), seen: z.int().exactOptional() }))
     .exactOptional(),
-  /** The largest size and snapshot index of each source. */
+  /** The largest tree size and the largest snapshot index that each source has served. */
   sources: z.record(
     z.string(),
     z.strictObject({ size: logIndexSchema, snapshot: z.int().min(-1) }),

@@ -13,7 +13,7 @@ export interface Watched {
   proofId: ProofId;
   /** Whether the service promised that the log has the proof. */
   isPromised: boolean;
-  /** A time at which the promise existed, in milliseconds since 1970. */
+  /** When the watched file was written, in milliseconds since 1970: the promise is at least this old. */
   at: number;
   aepHash?: string | undefined;
   /** The checkpoint in the watched document: a note, or a tlog-proof that contains the note. */

@@ -84,10 +84,9 @@ export interface Place {
 }
 
 /**
- * Result of checking an export offline. `authentic`: the hashes are consistent and a pinned key
- * signed. `included`: in addition, the entry is in the tree of a checkpoint that the pinned log
- * signed; absent when no log is pinned. Revocation cannot be checked offline, so no positive status
- * exists.
+ * Result of checking an export offline. `authentic`: the hashes are consistent, and a pinned key, or a key to which a
+ * pinned root delegated, signed the AEP. `included`: in addition, the entry is in the tree of a checkpoint that the
+ * pinned log signed; absent when no log is pinned. Revocation cannot be checked offline, so no positive status exists.
  */
 export type OfflineResult =
   | ({
@@ -100,7 +99,7 @@ export type OfflineResult =
       disclosed?: Record<string, JsonValue>;
       withheld?: number;
       /**
-       * `REVOKED`, or another status without validity, when the document states it. `EXPIRED` when the
+       * The status in the document if it asserts no validity, such as `REVOKED`. `EXPIRED` when the
        * validity of the proof has ended. Else `unknown since checkpoint <size>` when included, else
        * `unknown`.
        */
@@ -110,7 +109,7 @@ export type OfflineResult =
        * more than its `max_proofs` or was compromised. Absent for a pinned key.
        */
       keyState?: 'unknown';
-      /** The fault that ended the check, or empty. */
+      /** The fault that ended the check; empty without a fault. */
       faults: OfflineFault[];
     } & Partial<Place>)
   | Undecidable;

@@ -26,7 +26,7 @@ export interface PinnedJwk {
   activated_at?: number | undefined;
   /** Signatures count at leaf indexes smaller than this; null for no bound. */
   retired_at?: number | null | undefined;
-  /** Signatures count at leaf indexes smaller than this, even if the key was valid there before. */
+  /** Signatures at this leaf index and later do not count, even if they counted before the compromise was logged. */
   compromised_from?: number | null | undefined;
 }
 
@@ -55,7 +55,7 @@ export interface PinnedLog {
   policy?: string | undefined;
 }
 
-/** Reasons why a pin is unusable, which are thrown, because the caller supplies the pins. */
+/** Codes of the errors that are thrown for unusable pins, which the caller supplies. */
 export const PIN_ERRORS = [
   'malformed_key',
   'unusable_key',
@@ -114,7 +114,7 @@ export function readAepKeys(sha256: Sha256, keys: OfflineTrust['aepKeys'] = []):
 export function readLog(sha256: Sha256, log: OfflineTrust['log']): LogPin | null {
   if (log === undefined || log === null) return null;
   const given = typeof log.vkey === 'string' ? [log.vkey] : log.vkey;
-  // A lone object with a bound is not a list of keys, also in Python.
+  // Rejects a single object with a bound, as the Python package does: only a list of keys has bounds.
   if (!Array.isArray(given)) throw new ProtocolError('malformed_vkey', 'expected a vkey');
   const vkeys = pinKeys(sha256, given as readonly PinnedLogKey[]);
   for (const { publicKey, name } of vkeys) usable(publicKey, `vkey of ${name}`);

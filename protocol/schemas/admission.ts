@@ -112,7 +112,7 @@ export const agentAdmissionSchema = z.strictObject({
   action: actionSchema,
   tool: textSchema.exactOptional(),
   arguments_hash: hashSchema
-    .describe('SHA-256 of the arguments’ RFC 8785 form; they stay with the agent.')
+    .describe('SHA-256 of the RFC 8785 form of the arguments, which stay with the agent.')
     .exactOptional(),
   parent_proof_id: proofIdSchema
     .describe('An earlier proof of your tenant that led to this action.')
@@ -137,7 +137,7 @@ export const agentOutcomeSchema = z.strictObject({
   result_hash: hashSchema.describe('SHA-256 of the result’s RFC 8785 form.').exactOptional(),
 });
 
-/** An agent ends a run: its `seq` is the number of requests before it. */
+/** An agent ends a run: the `seq` of this request is the number of the requests before it. */
 export const agentCloseSchema = z.strictObject({
   ...commonMembers,
   kind: z.literal('close'),
@@ -151,7 +151,7 @@ export const agentEnvelopeSchema = z.discriminatedUnion('kind', [
 ]);
 export type AgentEnvelope = z.infer<typeof agentEnvelopeSchema>;
 
-/** The response to an agent request: the seven fields of an execute receipt, renamed. */
+/** The response to an agent request: the fields of an execute receipt, with other `schema_version` and `receipt_id`. */
 export const agentReceiptSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.agentReceipt),
   receipt_id: z.string().regex(/^svc-agent-admission-[0-9a-f]{16}$/),

@@ -65,7 +65,7 @@ export const aepSubjectSchema = z.discriminatedUnion('kind', [
 ]);
 export type AepSubject = z.infer<typeof aepSubjectSchema>;
 
-/** Whether the subject reports something, an outcome or the end of a run, and requests no action. */
+/** Whether the subject is a report, of an outcome or of the end of a run, and not the request of an action. */
 export function isReport({ kind }: Pick<AepSubject, 'kind'>): boolean {
   return kind === 'outcome' || kind === 'close';
 }
@@ -121,7 +121,7 @@ export const aepSchema = z
     tenant_id: tenantIdSchema,
     subject: aepSubjectSchema,
     request_commitment: hashSchema,
-    /** Commitments to other values of the decision. */
+    /** Commitments to facts, counter values, and the hashes of arguments and result. */
     commitments: z
       .array(hashSchema)
       .refine(isAscending, 'expected distinct hashes in ascending order'),
@@ -144,7 +144,7 @@ export const aepSchema = z
     {
       path: ['valid_until'],
       message:
-        'expected the members proof, certificate, passport and trust for the admission of an action, only proof for a denial, an outcome or a close',
+        'expected the members proof, certificate, passport and trust for the admission of an action, only proof for any other AEP',
     },
   );
 export type Aep = z.infer<typeof aepSchema>;

@@ -72,7 +72,7 @@ export const batchSchema = z
         counts.total - counts.invalid - counts.pending &&
       (state === 'completed') === (counts.pending === 0) &&
       (state === 'completed') === (completedAt !== null),
-    { path: ['counts'], message: 'the counts add up to the total and match the state' },
+    { path: ['counts'], message: 'the counts must add up to the total and match the state' },
   )
   .meta({
     examples: [

@@ -5,7 +5,9 @@ import { isObject, type JsonValue, pointerStep } from '../json.js';
 const MOST_ERRORS = 20;
 const LONGEST_POINTER = 512;
 
-/** The first of these faults in a body determines the problem code: others may follow from it. */
+/**
+ * In this order: the first fault that a body has determines the problem code, because it may cause the other faults.
+ */
 const SUMMARIES = {
   unsupported_schema_version:
     'The schema_version of the body is not supported. Send the version that errors names.',
@@ -23,7 +25,7 @@ export interface BodyFault {
   detail: string;
 }
 
-/** @param version the supported version, for union schemas: their errors do not name the version */
+/** @param version the supported version, for union schemas, whose errors do not name the version */
 export function bodyFaults(error: z.ZodError, body: JsonValue, version?: string): BodyFault[] {
   const found = error.issues.flatMap((issue) => faultsOf(issue, body));
   const unversioned = !found.some(({ pointer }) => pointer === '/schema_version');

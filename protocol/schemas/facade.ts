@@ -158,7 +158,7 @@ export const notFoundSchema = z.strictObject({
 });
 export type NotFound = z.infer<typeof notFoundSchema>;
 
-/** Members that every view begins with: the requested artifact and its verdict. */
+/** Members of every view: the requested artifact and its verdict. */
 const viewMembers = {
   artifact_kind: artifactKindSchema,
   identifier: z.string(),
@@ -203,8 +203,8 @@ export const trustChainSchema = z
 export type PublicTrustChain = z.infer<typeof trustChainSchema>;
 
 /**
- * `/package` of a trust artifact: its public documents and the inclusion proof of its proof in one
- * document. `evidence` is null when the lookup did not resolve.
+ * `/package` of a trust artifact: in one document, its public documents and the tlog-proof of the log entry of its
+ * proof. `evidence` is null when the lookup did not resolve.
  */
 export const trustPackageSchema = z
   .strictObject({

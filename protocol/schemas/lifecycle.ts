@@ -64,7 +64,7 @@ export const packageIdSchema = matching(
   'expected a package id: pkg_ and 32 lower-case hex characters',
 );
 
-/** Members of a share token's documents: it shares an artifact of one proof, or a package. */
+/** The members of a document about a share token, which shares an artifact of one proof, or a package. */
 const sharing = <Members extends z.core.$ZodShape>(members: Members) =>
   z.discriminatedUnion('artifact_kind', [
     z.strictObject({ ...members, artifact_kind: artifactKindSchema, proof_id: proofIdSchema }),

@@ -34,7 +34,7 @@ export const proofEntrySchema = z
   })
   .refine(({ effect, valid_until }) => effect === 'ADMIT' || !('trust' in valid_until), {
     path: ['valid_until'],
-    message: 'only an admission has a certificate, passport and trust',
+    message: 'expected only the member proof for an effect other than ADMIT',
   });
 export type ProofEntry = z.infer<typeof proofEntrySchema>;
 
@@ -68,7 +68,7 @@ export const aepKeyEntrySchema = z
     from_index: logIndexSchema.exactOptional(),
     delegation: delegationSchema.exactOptional(),
   })
-  // Without `from_index` it would be undefined which signatures a compromise voids.
+  // Only `from_index` determines which signatures a compromise voids.
   .refine((entry) => (entry.from_index !== undefined) === (entry.change === 'compromise'), {
     path: ['from_index'],
     message: 'required for a compromise, absent otherwise',

@@ -55,8 +55,9 @@ function describeFault(issue: z.core.$ZodRawIssue): string {
 const OPTIONS = { error: describeFault };
 
 /**
- * `schema.safeParse` with these messages. Not set with `z.config`, which would also change the messages
- * of a program that uses the SDK. Parses again after a fault only: options make a parse several times slower.
+ * `schema.safeParse` with these messages. Not set with `z.config`, which would also change the messages of a program
+ * that uses the SDK. Parses with the messages only after a fault, because these options make a parse several times
+ * slower.
  */
 export function safeParse<T extends z.ZodType>(
   schema: T,

@@ -22,7 +22,7 @@ const listedOverlaySchema = z.strictObject({
   overlay_id: hashSchema,
   rules: rulesSchema,
   active: z.boolean(),
-  /** The rules that do not fit the policy set in force: every action is denied until you correct them. */
+  /** Ids of rules that are not valid under the policy set in force; in an active overlay, each denies every action. */
   unfit_rules: z.array(z.string()),
   created_at: timeSchema,
 });
@@ -71,14 +71,14 @@ export const overlayTestSchema = z.strictObject({
   simulation: z
     .strictObject({
       since: timeSchema,
-      /** Whether all admissions since then were evaluated; false if only the newest admissions were. */
+      /** Whether all admissions since `since` were evaluated; false if only the newest of these were. */
       complete: z.boolean(),
       admissions: countSchema,
       unchanged: countSchema,
       denied: countSchema,
       approval_required: countSchema,
       admitted: countSchema,
-      /** Admissions with the same effect, but decided by other rules. */
+      /** Admissions whose effect equals the recorded effect, but whose reasons differ from the recorded reasons. */
       reasons: countSchema,
       erased: countSchema,
       changes: z.array(

@@ -143,7 +143,7 @@ export const verifyBodySchema = z.discriminatedUnion('schema_version', [
 ]);
 export type VerifyBody = z.infer<typeof verifyBodySchema>;
 
-/** Names a proof, and optionally another policy set to compare. */
+/** Names a proof, and optionally a policy set whose decision is compared with the recorded decision. */
 export const replayRequestSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.replayRequest),
   proof_id: proofIdSchema,
@@ -185,8 +185,8 @@ export const replaySchema = z.strictObject({
   schema_version: z.literal(SCHEMA.replay),
   proof_id: proofIdSchema,
   /**
-   * `match`: the engine that decided derives an AEP with equal members. Another engine's result is
-   * never `match`.
+   * `match`: an engine of the version that decided derives an AEP with equal members. The result of any other version
+   * is `engine_version_differs`.
    */
   result: z.enum(['match', 'divergence', 'engine_version_differs']),
   differences: z.array(replayDifferenceSchema),

@@ -54,7 +54,7 @@ export const runStateSchema = z.strictObject({
   ),
   /** The close; null while the run is open. */
   close_proof_id: proofIdSchema.nullable(),
-  /** The numbers below the highest number of a request that no request has. */
+  /** The numbers that no request has, among those below the highest number of a request. */
   missing: z.array(logIndexSchema),
 });
 export type RunStateDocument = z.infer<typeof runStateSchema>;

@@ -61,8 +61,8 @@ export const verdictStatementSchema = z
 export type VerdictStatement = z.infer<typeof verdictStatementSchema>;
 
 /**
- * Further checks by the engine: of the submission against the registry, and of the proof's current
- * status.
+ * The checks of `POST /v1/proofs/verify`: of the proof, of the submission against the registry, and of the proof's
+ * current status.
  */
 export const VERIFY_CHECK_NAMES = [
   'registered',

@@ -15,7 +15,7 @@ const aepKeySchema = z.strictObject({
   activated_at: logIndexSchema,
   /** Signatures count at leaf indexes smaller than this; null unless retired. */
   retired_at: logIndexSchema.nullable(),
-  /** Signatures at this index and later do not count, even if the key was valid there before. */
+  /** Signatures at this leaf index and later do not count, even if they counted before the compromise was logged. */
   compromised_from: logIndexSchema.nullable(),
 });
 export type AepKey = z.infer<typeof aepKeySchema>;

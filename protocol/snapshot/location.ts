@@ -72,8 +72,8 @@ export interface OpenedLocation {
 
 /**
  * Opens a location under the pinned keys of the log of shard 0. Throws the errors of `parseTlogProof` and
- * `openCheckpointNote`, and `malformed_snapshot` for another form, a snapshot entry that the checkpoint does not
- * cover, or a snapshot entry of another log. Does not check whether the snapshot has expired.
+ * `openCheckpointNote`, and `malformed_snapshot` for bytes that are not a location, a snapshot entry that the
+ * checkpoint does not cover, or a snapshot entry of another log. Does not check whether the snapshot has expired.
  */
 export function openLocation(
   crypto: { sha256: Sha256; verify: Ed25519Verify },

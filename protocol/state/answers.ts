@@ -25,7 +25,7 @@ export interface LogView {
   expiredThrough: number;
 }
 
-/** The data about a proof in a map, with that of its log. */
+/** The data about a proof in a map, with the data about its log. */
 export interface ProofFacts {
   proofId: string;
   proof: PublicProof;
@@ -42,7 +42,10 @@ export interface Match {
   matchedOn: string;
 }
 
-/** The beginning of a public answer (spec/answers.md, section 16), the only part that depends on the request. */
+/**
+ * The beginning of a public answer (spec/answers.md, section 16), the only part that depends on which identifier of the
+ * artifact was requested.
+ */
 export function responseHead(kind: ArtifactKind, requested: string, matchedOn: string): string {
   const identifier = JSON.stringify(requested);
   return (
@@ -203,7 +206,7 @@ function tileDownloads(leafIndex: number, size: number): string {
 /**
  * The lookup response about a package, as JSON text.
  *
- * @param members the facts about its proofs, in their order; null for a proof that does not resolve. The
+ * @param members the facts about the proofs of the package, in its order; null for a proof that does not resolve. The
  *   package does not resolve if a proof is null or there are no proofs.
  */
 export function packageAnswer(
@@ -225,7 +228,7 @@ export function packageAnswer(
       package_id: packageId,
       members: found.length,
       effect: 'ADMIT',
-      // Members share their tenant's environment. If they ever differ, the weaker claim applies.
+      // Members have the environment of their tenant. If their environments ever differ, the weaker claim applies.
       environment: found.every(({ proof }) => proof.isLive) ? 'live' : 'sandbox',
     },
     trust_chain: hasChain ? TRUST_CHAIN.FULL : NO_TRUST_CHAIN,

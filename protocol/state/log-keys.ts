@@ -69,7 +69,7 @@ export function keysChangedBy(
 
 type Named = Pick<LogKey, 'id' | 'publicKey'>;
 
-/** The key of an entry; null if the use of the key requires another form. */
+/** The key that an entry names; null if the key is unusable, or its name or id does not match. */
 function namedBy({ sha256, origin }: OriginContext, entry: KeyEntry): Named | null {
   if (entry.use === 'approver') return { id: entry.registration_hash, publicKey: null };
   let publicKey: Uint8Array;
@@ -188,7 +188,7 @@ export class KeyStates {
     });
   }
 
-  /** @param retiredFrom the index after the last proof that `max_proofs` allows; null when not reached */
+  /** @param retiredFrom the index after the last proof that `max_proofs` allows; null if the key signed fewer proofs */
   countProofs(keyId: string, retiredFrom: number | null): void {
     const key = this.keyOf(keyId)!;
     this.known.set(keyId, { ...key, retiredFrom: earlier(key.retiredFrom, retiredFrom) });

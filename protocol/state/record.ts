@@ -32,13 +32,13 @@ export interface PublicProof {
   verdict: (typeof VERDICTS)[number];
   /** Whether the payload is erased or lost. */
   isGone: boolean;
-  /** Bit n: the nth of `ARTIFACT_KINDS` is revoked. */
+  /** Bit n is set if `ARTIFACT_KINDS[n]` is revoked. */
   revoked: number;
   leafIndex: number;
   acceptedAt: number;
   /** `to` of the first verdict on the leaf; null without a verdict. */
   verdictSize: number | null;
-  /** Time of the first verdict on the leaf, or of the last change of its verdict; null without a verdict. */
+  /** Time of the verdict entry that last changed the verdict on the leaf; null without a verdict. */
   verifiedAt: number | null;
   /** Leaf index of the activation of the signing key; null unless the key was activated before the proof. */
   keyIndex: number | null;

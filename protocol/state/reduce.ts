@@ -30,11 +30,11 @@ import {
 
 /** Reads the previous state and the log. Reads may be concurrent. */
 export interface LogReader {
-  /** The values of keys in the previous map, in their order; null for a key that the map does not have. */
+  /** The values of keys in the previous map, in the order of `keys`; null for a key that the map does not have. */
   values: (keys: readonly Uint8Array[]) => Promise<readonly (MapValue | null)[]>;
   /** The bytes of the entries with indexes in [from, to), which the previous state covers. */
   entries: (from: number, to: number) => Promise<readonly Uint8Array[]>;
-  /** The root of the tree at any size up to the last of the next entries. */
+  /** The root of the tree at any size up to the index of the last of the next entries. */
   rootAt: (size: number) => Promise<Uint8Array>;
 }
 

@@ -130,9 +130,8 @@ export async function storedCheckpoint(ctx: CycleContext): Promise<VerifiedCheck
 }
 
 /**
- * In a log that names its keys, the publisher signs only with an active key, and only after a
- * checkpoint by the previous key has covered its activation: readers learn a new key from such a
- * checkpoint.
+ * In a log that names its keys, the publisher signs only with an active key, and only after a checkpoint by a former
+ * key has covered the activation: readers learn a new key from such a checkpoint.
  *
  * @param keys the keys that the log names
  * @param stored the last checkpoint of the log

@@ -95,8 +95,8 @@ export async function startingState(
 }
 
 /**
- * The state after the first `size` entries, which a published snapshot covers. Reads few entries: the last
- * verdict entry below `size` is therefore valid, and the map has the record of every key.
+ * The state after the first `size` entries. A published snapshot covers these entries, so their last verdict entry is
+ * valid, and the map has the record of every key: few entries are read.
  */
 async function restoreLogState(
   ctx: CycleContext,

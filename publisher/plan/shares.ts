@@ -27,8 +27,8 @@ const NO_HISTORY = new Uint8Array();
  *
  * @param published the last change in the published snapshot; 0 without a published snapshot
  * @param rebuilds whether the map of shares begins empty, because pages of the published map are lost
- * @throws FatalPublishError changes_behind when the registry lacks that change, or has other changes in place of
- *   published changes
+ * @throws FatalPublishError changes_behind when the registry lacks the change `published`, or its changes differ from
+ * published changes
  */
 export async function applyShares(
   ctx: CycleContext,

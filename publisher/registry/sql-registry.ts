@@ -95,7 +95,7 @@ export function splitRegistry(primary: RegistryView, replica: RegistryView): Reg
  * A streaming replica of `primary`, slightly behind it. The result runs `work` in one read-only REPEATABLE READ
  * transaction of the replica.
  *
- * @throws ReplicaUnusableError for another database, or when recovery cancelled the query
+ * @throws ReplicaUnusableError for a replica of another database, or when recovery cancelled the query
  */
 export const sqlReplica =
   (primary: Pool, replica: Pool) =>

@@ -19,7 +19,7 @@ const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 /** A request to a bucket takes tens of milliseconds, and a large map has thousands of pages above level 0. */
 const READS_AT_ONCE = 16;
 
-/** Few pages suffice: the ids of proofs begin with the time, so recent proofs share pages. */
+/** A cache of few pages suffices: the ids of proofs begin with the time, so recent proofs share pages. */
 const CACHED_PAGES = 512;
 
 /** Maps whose pages are in the snapshot's store. New pages stay in memory until `flush`. */

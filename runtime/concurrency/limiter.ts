@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 export class BusyError extends Error {
   constructor(
     message: string,
-    /** The owner uses its whole share with work that is not slow, and other owners' work could start. */
+    /** Whether only the share of this owner is full: its work is not slow, and the work of other owners could start. */
     readonly isOwnerLimit: boolean,
   ) {
     super(message);
@@ -44,7 +44,7 @@ export class Limiter {
   constructor(private readonly limits: Limits) {}
 
   /**
-   * Runs `work` when its owner has a free slot.
+   * Runs `work` when a slot is free, both of the owner and of the total.
    *
    * @param timeoutMs longest time in the queue
    * @throws BusyError when the owner's queue is full or the timeout passed
@@ -120,8 +120,8 @@ export class Limiter {
 }
 
 /**
- * Limits work that takes a core for tenths of a second. Each unit of work keeps its slot for as long again as it took,
- * so that other work proceeds.
+ * Limits work that takes a core for tenths of a second. After each unit of work, its slot stays taken for as long as
+ * the work took, so that other work proceeds.
  */
 export function pacedLimiter(limits: Limits) {
   const limiter = new Limiter(limits);

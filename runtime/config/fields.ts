@@ -293,7 +293,7 @@ export function originFor(given: string | undefined, embedded: boolean): string 
 export interface DrainConfig {
   /** Time in which the program serves but reports not ready, so that load balancers stop sending requests. */
   delayMs: number;
-  /** Longest time to finish after `delayMs`; null uses the program's default. */
+  /** Longest time in which the program may finish its work after `delayMs`; null uses the program's default. */
   deadlineMs: number | null;
 }
 
@@ -315,7 +315,7 @@ export const defaultOpsPort = (program: ServingProgram): number =>
   FIRST_OPS_PORT + WITH_OPS_PORT.indexOf(program);
 
 export interface OpsConfig {
-  /** 0 takes any free port; null takes the program's default port, or another port if that is in use. */
+  /** 0 takes any free port; null takes the program's default port, or any free port if the default port is in use. */
   port: number | null;
   bind: string;
 }

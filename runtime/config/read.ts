@@ -52,7 +52,7 @@ function fromFile(variable: string, file: string): Found {
 
 function find(env: Environment, name: string): Found {
   const given = env[name]?.trim() ?? '';
-  // As in a file of `docker run --env-file`, which keeps quotes.
+  // Docker keeps the quotes of a value in a file of `docker run --env-file`.
   if (/^(["']).*\1$/.test(given)) return { problem: `${name} is in quotes: remove the quotes` };
   const variable = `${name}_FILE`;
   const file = FROM_FILES.includes(name) ? (env[variable]?.trim() ?? '') : '';

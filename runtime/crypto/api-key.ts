@@ -15,7 +15,7 @@ const SECRET_BYTES = 32;
 const BASE62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 const BASE32 = 'abcdefghijklmnopqrstuvwxyz234567';
 
-/** A new API key: its text for the caller, and what is stored. The id has 60 random bits. */
+/** A new API key: its text for the caller, and its id and hash for the database. The id has 60 random bits. */
 export function newApiKey(): { keyId: string; secretHash: Uint8Array; text: string } {
   const keyId = Array.from(randomBytes(12), (byte) => BASE32[byte & 31]).join('');
   const secret = randomBytes(SECRET_BYTES);

@@ -7,7 +7,7 @@ const SELF_TEST = Buffer.from('self-test of a signing key\n');
 /**
  * Opens the key in a PEM file, in a PKCS#11 token (`pkcs11:…`, RFC 7512) or in AWS KMS (`awskms:///…`).
  *
- * Signs a test message, so that the start of the program fails if the key cannot sign.
+ * A key outside of a file signs a test message, so that the start of the program fails if the key cannot sign.
  */
 export async function openSigner(where: string): Promise<Signer> {
   if (!isKeyUri(where)) return loadSigningKey(where);

@@ -64,7 +64,7 @@ async function copyForAccount(packageRoot: string): Promise<string> {
   if (place === null) {
     throw new OperatorError(
       'The account that runs Postgres can reach no directory for its binaries ' +
-        '(tried /var/lib, /var/tmp). Move the checkout out of a private directory, or set DATABASE_URL.',
+        '(tried /var/lib, /var/tmp and the temporary directory). Move the checkout out of a private directory, or set DATABASE_URL.',
     );
   }
   const manifest = JSON.parse(await readFile(join(packageRoot, 'package.json'), 'utf8')) as {

@@ -85,7 +85,7 @@ export async function findPlace(dataDir: string): Promise<Place> {
   return elsewhere(account);
 }
 
-/** Uses a new name every time: a recreated DATA_DIR must never find the previous cluster. */
+/** A new directory with a random name: a recreated DATA_DIR must never find the previous cluster. */
 async function elsewhere(account: Account): Promise<Place> {
   const shared = await sharedPlace();
   if (shared !== null) {
@@ -95,12 +95,12 @@ async function elsewhere(account: Account): Promise<Place> {
     await rm(directory, { recursive: true });
   }
   throw new OperatorError(
-    'DATA_DIR is below a private directory that the account running Postgres cannot enter, and neither ' +
-      '/var/lib nor /var/tmp can hold the database. Set DATA_DIR to a directory that other users can enter, or set DATABASE_URL.',
+    'DATA_DIR is below a private directory that the account running Postgres cannot enter, and neither /var/lib, ' +
+      '/var/tmp nor the temporary directory can hold the database. Set DATA_DIR to a directory that other users can enter, or set DATABASE_URL.',
   );
 }
 
-/** Called only when the cluster is complete, so that a recorded place is always usable. */
+/** Records the place of a complete cluster in DATA_DIR, so that a recorded place is always usable. */
 export function rememberPlace(dataDir: string, place: Place): void {
   if (place.directory === localDirectory(dataDir)) return;
   writePrivateFile(pointerFile(dataDir), JSON.stringify({ directory: place.directory }) + '\n');

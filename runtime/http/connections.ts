@@ -62,7 +62,7 @@ export function closingOrder(
 
 const CHECK_EVERY_MS = 1_000;
 
-/** Connections checked per queue, which bounds the cost of a new connection in a full server. */
+/** Number of connections checked per queue: a limit, so that a new connection in a full server costs little. */
 const CONNECTIONS_CHECKED = 100;
 
 /**
@@ -89,7 +89,7 @@ export function boundConnections(
   orderOf: (socket: Socket) => number | null,
   unreadOf: (socket: Socket) => number,
 ): (socket: Socket) => void {
-  /** Open connections with their addresses, ordered by their latest requests, like each queue. */
+  /** Open connections with their addresses. This map and each queue are in the order of the latest requests. */
   const open = new Map<Socket, string>();
   const queues = new Map<string, Set<Socket>>();
   const overLimit = new Set<Set<Socket>>();

@@ -80,7 +80,7 @@ export interface HttpServer {
   url: string;
   port: number;
   server: Server;
-  /** Accepts no new connections and finishes requests in flight, for at most `graceMs`. */
+  /** After `drainDelayMs`, accepts no new connections and finishes requests in flight, for at most `graceMs`. */
   close(graceMs?: number): Promise<void>;
 }
 
@@ -247,7 +247,7 @@ export async function listen(
   // Ignores unknown expectations, as RFC 9110 (10.1.1) allows.
   server.on('checkExpectation', onRequest);
   server.setTimeout(limits.idleMs);
-  // Read all headers and reject too many: Node would drop those beyond the limit.
+  // No limit in Node, which would drop the headers beyond it: `faultOf` rejects a request with too many.
   server.maxHeadersCount = 0;
   const onBegun = boundConnections(
     server,

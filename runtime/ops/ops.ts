@@ -19,7 +19,7 @@ export interface Ops {
 
 /**
  * Opens the operations listener before slow dependencies, so that a program reports that it waits
- * for its database. The listener closes last. While draining, it reports not ready.
+ * for its database. The listener closes last. While the program drains, the listener reports not ready.
  */
 export async function openOps(
   name: ServingProgram,
@@ -86,7 +86,7 @@ async function openOnDefault(
 export function createRegistry(program: string): Registry {
   const registry = new Registry();
   registry.setDefaultLabels({ program });
-  // The default, 10 ms, would wake an idle process a hundred times a second, at 0.3 % of a core.
+  // The default precision, 10 ms, would wake an idle process a hundred times a second, and cost 0.3 % of a core.
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 500 });
   const info = new Gauge({
     name: 'svc_build_info',

@@ -34,7 +34,7 @@ export type Reserved = postgres.ReservedSql<{ bigint: number }> & {
 export interface ConnectOptions {
   /** application_name, as shown in pg_stat_activity. */
   application: string;
-  /** Connections for single statements, and as many again for transactions. */
+  /** Maximum number of connections for single statements; transactions have a pool of the same size. */
   max?: number;
   /** statement_timeout, in milliseconds; 0 means none. */
   statementTimeoutMs?: number;
@@ -43,7 +43,7 @@ export interface ConnectOptions {
   /** idle_in_transaction_session_timeout, in milliseconds. */
   idleTransactionMs?: number;
   connectTimeoutMs?: number;
-  /** Accepts a standby also if the URL has several hosts. By default the pool then skips standbys. */
+  /** Whether to accept a standby although the URL has several hosts; by default, the pool then skips standbys. */
   acceptsStandby?: boolean;
   /** Longest wait for a free connection, in milliseconds. */
   waitMs?: number;
@@ -306,7 +306,7 @@ function openConnection(
       }
       // noDelay, because with Nagle's algorithm a COPY stalls for 44 ms at a time.
       socket = connectSocket({ ...address, noDelay: true });
-      // Runs before the driver rejects the statement, whose caller may repeat the statement at once.
+      // This handler runs before the driver rejects the statement, because the caller may repeat the statement at once.
       socket.once('error', onError);
       return Object.assign(socket, { host: name });
     },

@@ -34,7 +34,7 @@ export async function makePublicFolder(path: string): Promise<void> {
   }
 }
 
-/** A live lock has about the present time, rounded to a second on some file systems. */
+/** The file of a live lock has about the present time, rounded to a second on some file systems. */
 const LOCK_AHEAD_MS = 5_000;
 
 /**
@@ -72,7 +72,8 @@ function removeAbandoned(path: string, now: number): void {
     try {
       if (now - fs.statSync(file).mtimeMs > ABANDONED_MS) fs.rmSync(file);
     } catch {
-      // The file belongs to another user, or another process deleted it. The save can continue.
+      // The temporary file belongs to another user, or another process has deleted it: the save does not need the
+      // deletion.
     }
   }
 }

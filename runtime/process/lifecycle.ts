@@ -17,7 +17,7 @@ export interface ProgramContext {
 export interface ProgramOptions {
   drainMs?: number;
   /**
-   * Exit when `main` returns, instead of staying up until a signal. An earlier signal ends the
+   * Whether to exit when `main` returns, instead of staying up until a signal. An earlier signal ends the
    * program with 1, because its work is incomplete.
    */
   untilMainReturns?: boolean;

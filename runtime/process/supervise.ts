@@ -26,10 +26,7 @@ export interface SuperviseOptions {
   signal?: AbortSignal;
   /** Replaces `fork` to start the child. */
   launch?: (spec: ChildSpec) => ChildProcess;
-  /**
-   * Called with the number of consecutive failed starts. The very first failure rejects `ready`
-   * instead.
-   */
+  /** Called with the number of consecutive failed starts. A failure of the very first start rejects `ready` instead. */
   onFailedStart?: (times: number) => void;
 }
 

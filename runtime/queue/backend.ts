@@ -70,8 +70,8 @@ const queueOptions = {
 };
 
 /**
- * Within fifteen seconds another worker takes the jobs of a killed worker. A job may stall any
- * number of times, because the cause is the worker.
+ * Within fifteen seconds another worker takes the jobs of a killed worker. A job may stall any number of times, because
+ * the worker causes a stall, not the job.
  */
 const workerOptions = {
   autorun: false,

@@ -43,7 +43,7 @@ const logTo =
   (error: unknown): void =>
     logRarely(log, 'warn', { err: error }, `${what}: queue error`);
 
-/** Waits for the connection; drops a client that cannot connect, which has no work to finish. */
+/** Waits for the connection; drops a client that cannot connect, because it has no work to finish. */
 async function connected(opened: Opened<Member>): Promise<void> {
   try {
     await inTime(opened.member.waitUntilReady(), READY_MS, 'connecting to the queue');
@@ -183,7 +183,7 @@ function openProducer(
 }
 
 export interface Running {
-  /** Resolves when the task first runs, which an unreachable queue delays. */
+  /** Resolves when the task first runs; an unreachable queue delays this. */
   ready: Promise<void>;
   isRunning(): boolean;
   close(): Promise<void>;

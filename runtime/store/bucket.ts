@@ -54,7 +54,7 @@ export abstract class BucketStore implements SnapshotStore {
   }
 
   /**
-   * @param known the tag of a version that need not be sent again
+   * @param known the tag of the version that this process has, which the server need not send
    * @returns null if the object does not exist
    */
   protected abstract open(
@@ -65,7 +65,7 @@ export abstract class BucketStore implements SnapshotStore {
 
   /**
    * @param present the tag of the version to replace; null to create the object
-   * @returns the new tag; null if another version is present
+   * @returns the new tag; null if the object does not have the version `present`
    */
   protected abstract write(
     key: string,
@@ -188,7 +188,7 @@ export abstract class BucketStore implements SnapshotStore {
     }
   }
 
-  /** Writes an object; null when another version than `present` is there. */
+  /** Writes an object; null when the object does not have the version `present`. */
   private async put(
     path: string,
     bytes: Uint8Array,

@@ -51,7 +51,7 @@ export class DirectoryStore implements SnapshotStore {
     return same;
   }
 
-  /** Includes every ancestor, because a crashed publisher may have left directory entries that are not durable. */
+  /** Also syncs every ancestor, because a crashed publisher may have left directory entries that are not durable. */
   async sync(paths: readonly string[]): Promise<void> {
     const directories = new Set<string>();
     for (let path of paths) {

@@ -31,8 +31,8 @@ export interface GcsServer {
 }
 
 /**
- * A bucket of Google Cloud Storage, by its JSON API: its S3-compatible API ignores the conditions of
- * writes. The tag of an object is its generation.
+ * A bucket of Google Cloud Storage, through the JSON API: the S3-compatible API ignores the conditions of writes. The
+ * tag of an object is its generation.
  */
 export class GcsStore extends BucketStore {
   protected readonly unusedTag = '1';
@@ -57,7 +57,7 @@ export class GcsStore extends BucketStore {
   ): Promise<OpenedObject | null> {
     const response = await this.send('GET', this.urlOf(key, { alt: 'media' }), [404], signal);
     if (response.status === 404) {
-      // A missing bucket has the same status, but only an existing bucket can be listed.
+      // A missing bucket gives the same status as a missing object, but only an existing bucket can be listed.
       const url = this.objects + queryOf({ maxResults: '1', fields: 'nextPageToken' });
       await this.send('GET', url, [], signal);
       return null;
@@ -108,7 +108,7 @@ export class GcsStore extends BucketStore {
     return `${this.objects}/${encodeURIComponent(key)}${queryOf(query)}`;
   }
 
-  /** Sends a request until it succeeds or has one of the expected statuses. */
+  /** Sends a request, up to `ATTEMPTS` times, until it succeeds or has one of the expected statuses. */
   private async send(
     method: string,
     url: string,

@@ -22,9 +22,8 @@ export type ApprovalOutcome =
   | { outcome: 'rejected'; fault: string };
 
 /**
- * Stores the second decision about a pending proof: the same request, with the time and the policy
- * set in force now. A pending proof has at most one second decision; the same approval again returns its second
- * decision.
+ * Stores the second decision about a pending proof: the same request, with the time and the policy set in force now. A
+ * pending proof has at most one second decision; a repeated approval returns the existing second decision.
  *
  * @param faultAt why an approval that is accepted at this time has no effect, or null
  * @throws PolicyMissingError when no policy set is active

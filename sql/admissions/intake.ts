@@ -24,7 +24,7 @@ export interface IntakeItem {
   idempotencyKey: string | null;
   /** The number of the caller's API key. Revoking the key also rejects its pending admissions. */
   keyNo: number | null;
-  /** The run of the request, and its number there; null outside of runs. */
+  /** The run of the request, and the number of the request in it; null for a request in no run. */
   run: RunPlace | null;
   /** The operator's policy set that must be in force at acceptance; absent when the request depends on no set. */
   policyDigest?: Buffer;
@@ -38,7 +38,7 @@ export type IntakeOutcome =
 
 /**
  * Stores admissions: the intake rows, their pending rows and the idempotency keys. If no item has an
- * idempotency key, one statement stores the new admissions, and a second transaction handles the rest.
+ * idempotency key, one statement stores the new admissions, and a second transaction handles the other items.
  * The database sets the time and the policy digest. The deduplication key is (tenant, request type,
  * request hash); a repeat returns the first admission.
  *
@@ -102,7 +102,9 @@ const limitLocks = (tx: Transaction, lockTimeoutMs?: () => number) =>
     ? tx`select`
     : tx`select set_config('lock_timeout', ${String(lockTimeoutMs())}, true)`;
 
-/** Other requests use the run numbers of items with an idempotency key. The rollback releases the keys. */
+/**
+ * Other requests have the run numbers of these items. The error rolls back, which frees the items' idempotency keys.
+ */
 class NumbersTakenError extends Error {
   constructor(readonly items: ReadonlySet<IntakeItem>) {
     super('run_seq_taken');
@@ -188,7 +190,7 @@ export async function insertOrFind<R extends IntakeRow>(
   const admissions = new Map<R, FoundAdmission>();
   let attempts = 0;
   for (let open = rows; open.length > 0;) {
-    // The conflict is on the index of proof ids, so another attempt would fail too.
+    // The conflict is then on the index of proof ids, so a further attempt would fail too.
     if ((attempts += 1) > MAX_ATTEMPTS)
       throw new Error('an admission conflicts with another admission, which was not found');
     const inserted = await insert(open);
@@ -199,7 +201,7 @@ export async function insertOrFind<R extends IntakeRow>(
       tx,
       repeats.filter((row) => existing.get(row) === null),
     );
-    // Tries again if the earlier admission was rejected meanwhile and released its key.
+    // Tries the row again if the earlier admission was rejected meanwhile, which released its deduplication key.
     open = open.filter((row) => {
       const proofId = existing.get(row) ?? null;
       const isNew = !existing.has(row);
@@ -322,7 +324,7 @@ export async function storeAdmissions(
       return Buffer.concat([requestHash, seed, request]);
     }),
   );
-  // Checked in the same statement as the insert, because a scheduled set may come into force at any time.
+  // The inserting statement checks the policy set, because a scheduled set may come into force at any time.
   const required = policy ? [] : items.flatMap(({ policyDigest }) => policyDigest ?? []);
   const isAny = required.length === 0;
   const pinned = isAny

@@ -11,7 +11,9 @@ export interface OverlaySet extends Omit<StoredPolicySet, 'files'> {
   /** The policies and sentences that the base does not have, by id. */
   policies: Record<string, string>;
   sentences: Record<string, string>;
-  /** The rules that do not fit the base; a rule that forbids everything replaces each of them. */
+  /**
+   * Ids of the overlay's rules that are not valid under the base; in the set, each of these rules forbids everything.
+   */
   unfit: string[];
 }
 
@@ -20,7 +22,7 @@ export interface OverlayRow {
   /** The rules by id, as canonical JSON, whose SHA-256 is the digest. */
   document: string;
   isActive: boolean;
-  /** The rules that do not fit the set in force; empty while the overlay is not active. */
+  /** Ids of the rules that are not valid under the set in force; empty while the overlay is not active. */
   unfit: string[];
   createdAt: Date;
 }

@@ -24,7 +24,7 @@ export interface BatchRef {
 
 /** An accepted admission, and the pending row that a claim of the admission deletes. */
 export interface PendingIntake extends PinnedIntake {
-  /** The batch of the admission; null outside of batches. */
+  /** The batch of the admission; null for an admission in no batch. */
   batch: BatchRef | null;
   /** The pending chunk with the admission; null when the admission has a separate pending row. */
   chunkId: string | null;
@@ -50,7 +50,7 @@ export function loadPending(tx: Db, proofIds: readonly string[]): Promise<Pendin
 
 /**
  * Reads the admissions of the chunks, ordered by id; skips chunks that are no longer pending. Reads
- * whole chunks with up to `most` admissions in total, because a forged job may name more.
+ * whole chunks with up to `most` admissions in total, because a forged job may name more chunks.
  */
 export function loadChunks(
   sql: Db,
@@ -199,7 +199,7 @@ function byChunk(intakes: readonly ClaimedIntake[]): Map<string, string[]> {
 const packIds = (tx: Db) => tx`encode(string_agg(uuid_send(proof_id), ''), 'hex')`;
 
 export interface AppendStart {
-  /** Leaves of the log, which cannot change under the append lock. */
+  /** Number of leaves of the log, which cannot change under the append lock. */
   size: number;
   claims: Set<string>;
   gates: Map<string, Gate>;

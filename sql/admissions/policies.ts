@@ -14,7 +14,7 @@ export interface StoredPolicySet {
 export interface PolicyFiles {
   schema: string;
   policies: Record<string, string>;
-  /** One description per policy id, shown with a denial. */
+  /** One description per policy id, shown with a denial or a required approval. */
   sentences: Record<string, string>;
   /** Counters by name; absent when the set declares none. */
   counters?: Counters;

@@ -5,15 +5,15 @@ import type { AepSubject } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';
 import { asTenants, type Db, type Pool } from '../db/transaction.js';
 
-/** The run of a request and its number there, as in its intake row. */
+/** The run of a request and the number of the request in the run, as in its intake row. */
 export interface RunPlace {
-  /** Lower-case hex. A hash of the ids, because an erasure keeps this column. */
+  /** A hash of agent id and run id, because an erasure keeps this column. Lower-case hex. */
   runKey: string;
   seq: number;
   closes: boolean;
 }
 
-/** A run belongs to its agent id: two agents with one run id have two runs. */
+/** A run belongs to an agent: two agents that use the same run id have two runs. */
 export function runKeyOf(agentId: string, runId: string): string {
   return documentHash(nativeSha256, [agentId, runId]);
 }

@@ -134,7 +134,7 @@ async function accept(
 }
 
 /**
- * Inserts the batch. Returns null, or the id of the existing batch with these items. A batch with
+ * Inserts the batch and returns null, or returns the id of the existing batch with these items. A batch with
  * items that may be decided differently now gets a successor, whose key is derived from the items
  * and the id of the earlier batch.
  */

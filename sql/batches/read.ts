@@ -20,7 +20,7 @@ export interface Batch {
   refused: number;
   invalid: number;
   pending: number;
-  /** Items that repeat an earlier admission, in this batch or before. */
+  /** Items that repeat an earlier admission, in this batch or before it. */
   replayed: number;
   /** Items decided since the batch was accepted. */
   settled: number;

@@ -22,8 +22,8 @@ export type Transaction = postgres.ReservedSql<{ bigint: number }> & {
  * Runs `work` in one transaction: committed when it returns, rolled back when it throws. `work` must
  * wait only for the database between its statements.
  *
- * @param opening sends statements in the round trip of `begin`. If `begin` fails, they run outside a
- *   transaction, where each must change nothing
+ * @param opening sends statements in the round trip of `begin`. If `begin` fails, these statements run outside a
+ * transaction, so none of them may change anything
  * @throws DatabaseUnavailableError when the connection is lost. A loss during the commit leaves the
  *   outcome unknown, so a retry must be idempotent.
  */
@@ -103,7 +103,7 @@ async function onReservedConnection<T>(
  * when all statements have ended, even if a statement fails, because no statement may be in flight
  * at rollback.
  *
- * @throws the error of the first failed statement in the list, which caused the later ones
+ * @throws the error of the first failed statement in the list, which caused the later errors
  */
 export async function pipeline<T extends readonly Promise<unknown>[]>(
   ...statements: T

@@ -29,7 +29,7 @@ export interface Erased {
  * Erases an admission and the admissions that hold its request too: the pending proof and its second
  * decisions, including rejected second decisions, and rejected admissions with an equal request.
  *
- * @throws AdministrationError when one of them is pending, or the admission is unknown
+ * @throws AdministrationError when one of these, or a revocation of one, is pending, or the admission is unknown
  */
 export async function eraseAdmission(
   tx: Transaction,
@@ -56,7 +56,7 @@ async function holdersOfRequest(tx: Transaction, proofId: string): Promise<strin
   if (named === undefined) throw new AdministrationError(`unknown admission ${proofId}`);
   const { pending } = named;
   await holdApprovals(tx, [pending]);
-  // A separate query finds rejected admissions, which the indexes exclude.
+  // The last part of the union finds rejected admissions, which the indexes of svc.intake exclude.
   return valuesOf(tx`
     select proof_id from svc.intake where proof_id = ${pending}::uuid
     union
@@ -85,14 +85,14 @@ export async function eraseListed(
     where proof_id = any(${[...listed]}::uuid[]) and (e.proof_id is not null or i.refused)`;
   const pending = decided.flatMap(({ id, isPending }) => (isPending ? [id] : []));
   const held = pending.length === 0 ? [] : await secondDecisionsOf(tx, pending);
-  // Erases only the admissions that the query found decided: the approvals of others are not locked.
+  // Erases only the admissions that the query found decided, because only these were locked against approvals.
   const erased = await erasePayloads(tx, [...decided.map(({ id }) => id), ...held], order);
   const unsettled = new Set([...listed, ...held]);
   for (const { proofId } of erased) unsettled.delete(proofId);
   return { erased, unsettled: [...unsettled] };
 }
 
-/** The second decisions of pending proofs. No approval adds one until the transaction ends. */
+/** The second decisions of pending proofs. No approval adds a second decision until the transaction ends. */
 async function secondDecisionsOf(tx: Transaction, pending: readonly string[]): Promise<string[]> {
   await holdApprovals(tx, pending);
   return valuesOf(tx`
@@ -107,7 +107,7 @@ async function secondDecisionsOf(tx: Transaction, pending: readonly string[]): P
  * database rejects one step without the other. Erasure entries in the log name the proofs. A
  * repeated call erases data added since, such as a revocation reason, without a second record.
  *
- * Skips pending admissions, which are then absent from the result.
+ * Skips admissions that are pending or have a pending revocation: these are absent from the result.
  */
 export async function erasePayloads(
   tx: Transaction,

@@ -238,7 +238,7 @@ export const STRAYS = {
       || string_agg(replace(proof_id::text, '-', ''), ',' order by proof_id) as at
     from svc.intake where not refused and request_hash is not null and approves is null
     group by tenant_no, lane, request_hash having count(*) > 1 limit ${limit}`,
-  /** Sets and overlays whose text or manifest has another hash. A manifest has the hashes of its set's texts. */
+  /** Sets and overlays whose text or manifest does not have its stored hash. A manifest has the hashes of the texts. */
   policySets: (sql, limit) => sql`
     select name || ' digest=' || encode(digest, 'hex') as at from (
       select 'svc.policy_set' as name, digest, manifest as content, files, files -> 'policies' as policies

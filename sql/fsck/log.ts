@@ -32,7 +32,7 @@ export interface Chunk {
   checkpoints: StoredCheckpoint[];
   /** The last expiry scan of the verifier, in epoch milliseconds. */
   verifierCheckedAt: number | null;
-  /** Leaves below this index may await another verification, such as after a key compromise. */
+  /** The verifier may still have to verify leaves below this index again, such as after a key compromise. */
   urgentUntil: number;
   /** The size of the verified prefix. */
   verified: number;

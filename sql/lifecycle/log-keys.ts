@@ -39,8 +39,8 @@ export async function logKeysIn(sql: Db): Promise<LogVkey[]> {
     if (entry?.type !== 'key' || entry.use !== 'log') return [];
     return attempt(() => parseVkey(entry.vkey, nativeSha256).name) ?? [];
   });
-  // A log that continues the leaves of a retired log has another origin: the last origin is the
-  // current one.
+  // A log that continues the leaves of a retired log has a new origin, so the origin of the last key is the current
+  // one.
   const origin = names.at(-1);
   if (origin === undefined) return [];
   return logKeysOf(nativeSha256, origin, (await logStateKeys(sql, origin)).values());
@@ -127,8 +127,7 @@ async function lastSize(tx: Transaction, vkey: LogVkey): Promise<number> {
 }
 
 /**
- * The first log key that a log names must have signed the last checkpoint; otherwise the publisher
- * would stop.
+ * The first log key in a log must have signed the last checkpoint, if any: otherwise the publisher would refuse to sign.
  */
 async function requireCurrent(tx: Transaction, vkey: LogVkey): Promise<void> {
   const newest = (await latestCheckpoint(tx))?.treeSize ?? 0;
@@ -138,7 +137,7 @@ async function requireCurrent(tx: Transaction, vkey: LogVkey): Promise<void> {
   );
 }
 
-/** Activates a log key unless the log already has an entry for it. */
+/** Activates a log key unless the log already names a log key. */
 export async function ensureLogKeyActive(sql: Transaction, vkey: LogVkey): Promise<void> {
   const keys = await logStateKeys(sql, vkey.name);
   const isKnown = [...keys.values()].some(({ use }) => use === 'log');

@@ -133,7 +133,7 @@ export function statesOf(entries: readonly KeyedEntry[], origin: string | undefi
   return new KeyStates({ ...nativeCrypto, origins }, entries);
 }
 
-/** @throws an error that keeps admissions pending: a later version may have appended the entry */
+/** @throws Error, which keeps admissions pending: a later version of the service may have appended the entry */
 function readable({ leafIndex, body }: EntryBody): LogEntry {
   const entry = readEntry(body);
   if (entry !== null) return entry;

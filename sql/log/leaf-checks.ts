@@ -25,7 +25,7 @@ export interface LeafEvidence {
   /** The bytes of the entry; empty when the columns form no entry. */
   entry: Uint8Array;
   kind: LeafKind;
-  /** The proof id in the row; null for a key entry. */
+  /** The proof id in the row; null for an entry about no single proof. */
   filedUnder: string | null;
   proof: ({ proofId: string } & ProofRow) | null;
 }
@@ -63,7 +63,7 @@ export async function readEvidence(sql: Db, from: number, to: number): Promise<L
     where e.leaf_index >= ${from} and e.leaf_index < ${to}
     order by e.leaf_index`;
   const isProof = ({ kind }: EntryRow): boolean => kind === PROOF;
-  // Read after the rows: if a concurrent erasure removed a payload, its record is then visible.
+  // Reads erasure records after the rows: if a concurrent erasure removed a payload, its record is then visible.
   const bare = rows.flatMap((row) => (isProof(row) && row.isBare ? [row.proofId] : []));
   const erased = await erasedAmong(sql, bare);
   const approvals = await readApprovals(sql, rows);
@@ -114,8 +114,8 @@ export function expiriesOf(aep: Aep): { kind: ArtifactKind; expiresAt: number }[
 }
 
 /**
- * The status or key entry of a row; null unless it matches the row's kind and proof id, by which
- * queries find the row.
+ * The entry of a row other than a proof; null unless it matches the row's kind and proof id, by which queries find the
+ * row.
  */
 export function filedEntry(
   leaf: Pick<LeafEvidence, 'entry' | 'kind' | 'filedUnder'>,

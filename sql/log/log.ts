@@ -35,7 +35,7 @@ export const LEAF_KINDS: Record<number, LeafKind> = Object.fromEntries(
 export interface EntryRow {
   leafIndex: number;
   kind: number;
-  /** The proof, or the proof that a status entry revokes; null for a key entry. */
+  /** The proof, or the proof that a status entry revokes; null for any other entry. */
   proofId: string | null;
   at: Date;
   aepHash: string | null;
@@ -223,11 +223,13 @@ export async function checkpointAt(sql: Db, treeSize: number): Promise<StoredChe
   return found?.treeSize === treeSize ? found : null;
 }
 
-/** The names of the retired logs of this database: no checkpoint is signed for them again. */
+/** The names of the retired logs of this database: no publisher signs for these logs any more. */
 export const endedOrigins = (sql: Db): Promise<string[]> =>
   valuesOf(sql`select origin from svc.ended_log`);
 
-/** The size of the last checkpoint of the retired logs: every entry below it is theirs. 0 without retired logs. */
+/**
+ * The size of the last checkpoint of the retired logs: every entry below this size is theirs. 0 without retired logs.
+ */
 export const endedSize = (sql: Db): Promise<number> =>
   valueOf(sql`select coalesce(max(tree_size), 0) from svc.ended_log`);
 

@@ -10,8 +10,8 @@ import { valueOf } from '../db/columns.js';
 import type { Db, Transaction } from '../db/transaction.js';
 import { entriesWhere, type EntryBody } from './log.js';
 
-// Each of these database functions takes the append lock until the transaction ends, checks the entry against the log,
-// appends it and returns its index.
+// Each database function `svc.append_…` takes the append lock until the transaction ends, checks the entry against the
+// log, appends it and returns its index.
 
 type Members<Entry> = Omit<Entry, 'schema_version' | 'type'>;
 

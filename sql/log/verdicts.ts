@@ -140,8 +140,8 @@ export async function insertExpiries(sql: Db, expiries: Expiry[]): Promise<void>
 }
 
 /**
- * Deletes and returns expiries that are due at `now`, in epoch milliseconds. The caller must write their verdicts in the
- * same transaction.
+ * Deletes and returns expiries that are due at `now`, in epoch milliseconds. The caller must write the verdicts about
+ * these expiries in the same transaction.
  */
 export function takeDueExpiries(tx: Transaction, now: number, belowIndex: number, limit: number) {
   return tx<Omit<Expiry, 'expiresAt'>[]>`
@@ -156,7 +156,7 @@ export interface ScrubPosition {
   nextIndex: number;
   /** Leaves [nextIndex, urgentUntil) are urgent: they are checked first, newest first. 0 without urgent leaves. */
   urgentUntil: number;
-  /** Incremented each time leaves are made urgent. */
+  /** Number of times that leaves were made urgent. */
   epoch: number;
 }
 
@@ -201,9 +201,9 @@ const isAnythingDue = (sql: Db) => sql`
     or exists (select from svc.share_due where expires_at <= now()))`;
 
 /**
- * Whether the verifier has work. `state` differs after a change of the log, the verdicts or the scrubber's
- * urgent leaves, and is null while an erasure or an expiry is due. `isUrgent`: the scrubber has urgent leaves.
- * Returns null if the row of the log's head or of the scrubber was deleted.
+ * Shows whether the verifier has work. `state` changes when the log, the verdicts or the scrubber's urgent leaves
+ * change, and is null while an erasure or an expiry is due. `isUrgent`: the scrubber has urgent leaves. Returns null if
+ * the row of the log's head or of the scrubber was deleted.
  */
 export async function verifierWork(sql: Db) {
   const [row] = await sql<{ state: string; isUrgent: boolean; isDue: boolean }[]>`
@@ -243,8 +243,8 @@ export async function erasedAmong(sql: Db, proofIds: readonly string[]): Promise
 }
 
 /**
- * Deletes and returns erased leaves below `belowIndex` that have no ERASED verdict yet. The caller must
- * write their verdicts in the same transaction.
+ * Removes leaves below `belowIndex` from the queue of erased leaves without an ERASED verdict, and returns their
+ * indexes. The caller must write their verdicts in the same transaction.
  */
 export const takeDueErasures = (tx: Transaction, belowIndex: number, limit: number) =>
   valuesOf<number>(tx`

@@ -292,7 +292,7 @@ function exceptions(
       order by leaf_index desc limit ${size})`;
 }
 
-/** The leaves between the lowest and the highest void index that a compromised key, or one that it delegated, signed. */
+/** The leaves between the lowest and the highest void index that a compromised key, or a key under it, signed. */
 function voidedLeaves(tx: Transaction, tenantNo: number, { keys, floor, below, size }: ScanRange) {
   const ranges = compromisesIn(keys ?? []);
   if (ranges.length === 0) return tx``;

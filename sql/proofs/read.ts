@@ -97,7 +97,7 @@ export interface ProofHistory {
   isErased?: boolean;
   /** The index of the entry that voids the proof; null or absent when the proof is not void. */
   voidedAt?: number | null;
-  /** The key entries of the log, without delegations of other keys; null when an entry is unreadable. */
+  /** The key entries of the log, with delegations only of the proof's own key; null when an entry is unreadable. */
   keys: KeyedEntry[] | null;
 }
 

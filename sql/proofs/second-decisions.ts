@@ -42,7 +42,7 @@ export function readPendingProof(
 }
 
 /**
- * Why an approval has no effect; null if it has one. The engine and the worker run this check.
+ * Why an approval has no effect; null if it has an effect. Both the engine and the worker run this check.
  *
  * @param isActive whether the approver's registration is active at the leaf of the second decision
  * @param acceptedAt when the service accepted the approval, in epoch milliseconds
@@ -63,10 +63,7 @@ export function whyNotApprove(
 export interface SecondDecision {
   /** The pending proof; null when the tenant has no such proof. */
   pending: PendingAdmission | null;
-  /**
-   * Whether request, environment and agent equal those of the pending proof; null once that proof
-   * is erased.
-   */
+  /** Whether request, environment and agent equal those of the pending proof; null once the pending proof is erased. */
   isSame: boolean | null;
   /** Whether no other decided admission is a second decision about the pending proof. */
   isOnly: boolean;

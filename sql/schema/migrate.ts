@@ -139,7 +139,7 @@ async function apply(
   });
 }
 
-/** Records the migration after its statement; after a crash in between, the migration runs again. */
+/** Runs a migration's statement, then records the migration; after a crash in between, the migration runs again. */
 async function applyOutside(
   connection: Transaction,
   migration: Migration,

@@ -46,8 +46,8 @@ async function updateTenant(sql: Db, tenantId: string, change: Fragment): Promis
 }
 
 /**
- * Sets the validity of artifacts of future admissions, or how long an action waits for a required
- * approval, in seconds; null: unlimited.
+ * Sets the validity of artifacts of future admissions, or for how long an action that requires an approval can be
+ * approved, in seconds; null: unlimited.
  */
 export const setValidity = (
   sql: Db,

@@ -74,7 +74,7 @@ it('fsck > finds verdict entries that contradict the tree, each other or the ver
   const previous = (await append({ previous: entry.previous })).filter(
     (one) => !known.includes(one),
   );
-  expect(previous).toContain(`${row.at} as its previous verdict entry`);
+  expect(previous).toContain(`leaf ${row.at} as previous verdict entry`);
   const restored = await append({ previous: latest, restored: [2] });
   expect(restored).toContain('leaf 2 among its failed leaves');
   expect(await append({ previous: latest, failed: [0] })).toContain(

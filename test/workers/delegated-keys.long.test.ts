@@ -126,7 +126,7 @@ describe('delegated key', () => {
     await delegate(limits(await treeSize(db.sql)));
     const proofs = [await prove(workerWith(key)), await prove(workerWith(key))];
     await expect(prove(workerWith(key))).rejects.toThrow(
-      /is retired at index \d+: this worker signs again once its root key delegates/,
+      /is retired at index \d+: this worker resumes when its root key has delegated/,
     );
     expect(await verified(await forge(workerWith(key)))).toBe('fail');
     for (const id of proofs) expect(await verified(id)).toBe('pass');

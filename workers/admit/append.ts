@@ -223,7 +223,7 @@ async function requireActiveKey(
     if (state === 'active') continue;
     const isDelegated = (states.keyOf(keyId)?.root ?? null) !== null;
     const remedy = isDelegated
-      ? 'this worker signs again once its root key delegates to another key'
+      ? 'this worker resumes when its root key has delegated to a new key'
       : state === 'unknown'
         ? 'activate it with admin aep-key activate, or give this worker the active key'
         : 'give this worker an active key';
@@ -238,8 +238,8 @@ export const countOf = (
 ): BatchOutcomeCount[] => (batch === null ? [] : [{ batch, outcome }]);
 
 /**
- * Under the append lock, reads the counters, and evaluates and signs again each proof that was
- * signed with other values. Replaces these proofs in `admitted`; returns the rows to write.
+ * Reads the counters under the append lock. Evaluates and signs again each proof whose predicted counter values were
+ * wrong. Replaces these proofs in `admitted`; returns the rows to write.
  *
  * @param size the index of the first proof
  */
@@ -251,7 +251,7 @@ async function correctCounters(
 ): Promise<CounterRow[]> {
   const refs = admitted.flatMap(({ moves }) => moves);
   if (refs.length === 0) return [];
-  // Discards the predictions, because every value is read again under the lock.
+  // Discards the predictions when there are too many: every value is read again under the lock anyway.
   if (predictedValues.size > PREDICTED_LIMIT) predictedValues.clear();
   const values = await readCounters(tx, refs);
   const rows = new Map<string, CounterRow>();

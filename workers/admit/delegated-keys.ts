@@ -56,7 +56,7 @@ export class DelegatedKeys {
     return this.key;
   }
 
-  /** `down` after a failed delegation, even while the last key still signs. */
+  /** `down` after a failed delegation that the database did not cause, even while the last key still signs. */
   get root(): Condition {
     return this.isRootUp ? 'up' : 'down';
   }

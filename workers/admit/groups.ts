@@ -5,7 +5,7 @@ interface GroupOptions {
   /** Groups processed concurrently: one is prepared while another waits for the append lock. */
   groupsAtOnce: number;
   idsAtOnce: number;
-  /** Processes a group, and returns the ids that it left to a later group. Logs a failure itself. */
+  /** Processes a group, and returns the ids that a later group has to process. Logs its own failures. */
   process: (ids: string[], requests: RequestIds) => Promise<readonly string[]>;
 }
 
@@ -20,10 +20,10 @@ interface Waiting {
 }
 
 /**
- * Processes announced admissions in groups (micro-batching). A group of any size costs a few round trips
- * and takes the append lock once, so many small groups would build a backlog. An admission never waits
- * for others to arrive. A group takes the admissions of the owners, such as tenants, in rotation, so that
- * those of one owner do not wait for the backlog of another.
+ * Processes announced admissions in groups (micro-batching). A group of any size costs a few round trips and takes the
+ * append lock once, so many small groups would build a backlog. An admission never waits for further admissions. A
+ * group takes the admissions of the owners, such as tenants, in rotation, so that those of one owner do not wait for
+ * the backlog of another.
  */
 export function groupAdmissions({ groupsAtOnce, idsAtOnce, process }: GroupOptions) {
   const known = new Map<string, Waiting>();
@@ -44,7 +44,8 @@ export function groupAdmissions({ groupsAtOnce, idsAtOnce, process }: GroupOptio
       hasFailed = true;
       return error instanceof DeferredError ? error.left : [];
     });
-    // Most failures are short, so admissions are retried once. If that fails too, the requeue finds them.
+    // Most failures are short, so admissions are retried once. After a second failure, the requeue finds the
+    // admissions.
     const again = hasFailed ? ids.filter((id) => !left.includes(id) && !failedOnce.has(id)) : [];
     processing -= ids.length;
     for (const id of ids) {
@@ -65,7 +66,9 @@ export function groupAdmissions({ groupsAtOnce, idsAtOnce, process }: GroupOptio
     else queue.add(id);
   }
 
-  /** Puts the admissions that a group left first: otherwise an owner with a backlog would use up the time again. */
+  /**
+   * Queues first the admissions for which a group had no time: otherwise an owner with a backlog could use up the time.
+   */
   function waitFirst(left: readonly string[], group: ReadonlyMap<string, Waiting>): void {
     const later = [...queues];
     queues.clear();

@@ -29,10 +29,9 @@ import {
 import { type AdmitContext, DeferredError } from './context.js';
 
 /**
- * Whether the item caused the error: the stored request differs from the accepted one, or the
- * database rejects the data of the item (SQLSTATE classes 22 and 23, and P0001 from a trigger).
- * Every other error concerns the process, the database or the deployment, rejects no item and is
- * retried.
+ * Whether the item caused the error: its stored data is malformed, incomplete or not the accepted request, or the
+ * database rejects the data (SQLSTATE classes 22 and 23, and P0001 from a trigger). Every other error concerns the
+ * process, the database or the deployment, rejects no item and is retried.
  */
 function isItemError(error: unknown): boolean {
   if (error instanceof IntakeMismatchError || error instanceof ChunkIncompleteError) return true;
@@ -77,7 +76,7 @@ export async function processAdmissions(
     logOutcomes(context, appended, requests);
   } catch (error) {
     await isolate(context, group.prepared, append, error, requests).catch((cause: unknown) => {
-      // The admissions that the group left did not fail with it.
+      // Does not report admissions for which the group had no time as failed.
       throw group.left.length === 0
         ? cause
         : new DeferredError(ids.length - group.left.length, cause, group.left);
@@ -87,7 +86,7 @@ export async function processAdmissions(
   const deferred: Failed[] = [];
   for (const one of failed) {
     if (isItemError(one.error)) await quarantine(context, one.intake, one.error, requests);
-    // An unusable policy set defers only the admissions that are pinned to it.
+    // If a policy set is unusable, only the admissions that must be decided under this set are deferred.
     else deferred.push(one);
   }
   // Closes come last, because they may end the runs of other admissions in the group.
@@ -106,8 +105,8 @@ export async function processAdmissions(
 const CLOSES_AT_ONCE = 32;
 
 /**
- * Processes pending chunks of batches, each with all of its admissions or not at all. When single
- * admissions fail, the chunks are split, and their admissions are processed as single admissions.
+ * Processes pending chunks of batches, each with all of its admissions or not at all. When single admissions fail, or a
+ * chunk has closes of runs, the chunks are split, and their admissions are processed as single admissions.
  *
  * @param chunkIds like `ids` of `processAdmissions`
  */
@@ -138,7 +137,7 @@ export async function processChunks(base: AdmitContext, chunkIds: string[]): Pro
   if (error !== undefined) {
     context.log.warn(
       { err: error, chunks, admissions: ids.length },
-      'batch chunks failed; their admissions are processed one by one',
+      'batch chunks failed; their admissions are processed as single admissions',
     );
   }
   await processAdmissions(context, ids);
@@ -194,7 +193,7 @@ async function prepareAll(
     const began = performance.now();
     try {
       if (intake.runCloses === true) {
-        // An unusable policy set defers only the closes that are pinned to it.
+        // Throws if the policy set of the close is unusable, which defers this close and no other item.
         await context.policy(intake.policyDigest);
         closes.push({ intake });
       } else prepared.push(await prepare(context, intake));
@@ -271,7 +270,7 @@ async function quarantine(
 /** A single admission is late, probably requeued, when it is older than this at its commit. */
 const LATE_MS = 2_000;
 
-/** Maximum number of ids in one log line; the debug line has all ids. */
+/** Maximum number of ids in a log line about admissions that failed or were requeued. */
 const MAX_LOGGED_IDS = 20;
 
 interface LoggedOutcome {
@@ -281,7 +280,7 @@ interface LoggedOutcome {
 }
 
 /**
- * Logs the result of a group in one line. Success is logged at debug, because the engine logs the
+ * Logs the result of a group, not of each admission. Success is logged at debug, because the engine logs the
  * request already; rejected and late admissions are logged with their ids.
  */
 function logOutcomes(

@@ -43,7 +43,7 @@ export interface Claimed {
 interface UnderLock {
   keys: readonly KeyedEntry[];
   gates: ReadonlyMap<string, Gate>;
-  /** The time of the last adoption or retirement of a log, in epoch milliseconds, or null. */
+  /** The time of the last adoption or retirement of a log, in epoch milliseconds; null without one. */
   lossAt: number | null;
   size: number;
 }
@@ -148,7 +148,7 @@ function lossFault(
   if (lossAt === null) return null;
   const end = lossAt + MAX_AHEAD_MS;
   const run = runOf(subject);
-  // Not the time in the id of the pending proof, which is that of an engine's clock.
+  // Does not use the time in the id of the pending proof, because an engine's clock set that time.
   const pendingAt = second?.pending?.acceptedAt.getTime() ?? Infinity;
   if ((run && uuidTime(run.id) < end) || pendingAt < end) {
     const detail =

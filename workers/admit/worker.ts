@@ -34,12 +34,12 @@ export const WORKER_DEFAULTS = {
   /** Batch chunks processed concurrently. Keep it low: single admissions wait for each chunk. */
   batchConcurrency: 1,
   requeueEveryMs: 1000,
-  /** Milliseconds after which an admission without an outcome is requeued. */
+  /** Milliseconds after which an admission or revocation without an outcome is requeued. */
   staleAfterMs: 2000,
   /** Lease of a batch chunk, in milliseconds; an unfinished chunk is requeued afterwards. */
   chunkLeaseMs: 5000,
   /**
-   * Milliseconds after which an unfinished group or revocation job ends the process. A group takes a dozen
+   * Milliseconds after which an unfinished group, chunk or revocation job ends the process. A group takes a dozen
    * statements with a timeout of 30 s each; the limit allows for a batch chunk whose items are retried one
    * by one.
    */
@@ -53,7 +53,9 @@ const IDS_AT_ONCE = 256;
 /** Time after which a group prepares no more admissions, because slow policies of one tenant would delay all tenants. */
 const PREPARE_MS = 30;
 
-/** Limit on waiting ids, because any database role can announce ids. The requeue finds ignored admissions. */
+/**
+ * Limit on waiting ids, because any database role can announce ids. The requeue finds the admissions beyond the limit.
+ */
 const MOST_ANNOUNCED = 100_000;
 
 /** Pause between checks of an inactive signing key. */
@@ -118,7 +120,7 @@ export function startAdmitWorker(
     },
     { concurrency: options.jobsAtOnce, log },
   );
-  // A queue in PostgreSQL is down only when the registry is.
+  // A queue in PostgreSQL is down only when the registry is down.
   const withoutQueue =
     queueConfig.redisUrl === null
       ? null

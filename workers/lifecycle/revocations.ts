@@ -29,10 +29,10 @@ const affectsAll = (error: unknown): boolean => isUnavailable(error) || isLockTi
 const GROUP_SIZE = 256;
 
 /**
- * Commits the revocations of concurrent jobs in one transaction at a time: with a transaction for each
- * job, one tenant's revocations would take all connections of the worker, and the append lock many times
- * before an admission gets it. A request that fails stays pending, and the others are committed: the result
- * rejects, and the requeue retries the failed ones.
+ * Commits the revocations of concurrent jobs in one transaction at a time: with a transaction for each job, one
+ * tenant's revocations would take all connections of the worker, and the append lock many times before an admission
+ * gets it. A request that fails stays pending, and the others are committed; the returned promise rejects, and the
+ * requeue retries the failed requests.
  */
 export function groupRevocations(context: LifecycleContext) {
   const commit = coalesce<string, undefined>({

@@ -29,7 +29,7 @@ export interface VerifyContext {
   voided: VoidedProofs;
   /** Sleeps between polls until an append is notified. Default: polls every `idleMs`. */
   idleSleep?: WakeableSleep;
-  /** Notified after each pass of the loop. */
+  /** Called after each pass of the verifier's loop. */
   heartbeats?: VerifierHeartbeats;
   metrics?: VerifierMetrics;
   /** Records trace spans for the verified leaves `from` to `to` - 1. Default: no spans. */

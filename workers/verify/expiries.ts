@@ -44,7 +44,7 @@ export async function expireShares(context: VerifyContext, limit: number): Promi
 
 /**
  * Records verdicts for artifacts that have expired by the database's clock. Returns the number of
- * leaves with due expiries. A failing leaf gets no verdict, which would replace its failed checks:
+ * leaves with due expiries. A failing leaf gets no verdict, because that verdict would replace the failed checks:
  * the scrubber records the expiries when the leaf passes again.
  */
 export async function recordExpiries(context: VerifyContext, limit: number): Promise<number> {

@@ -32,9 +32,9 @@ import { type VerifyContext, voidingKey } from './context.js';
 import { verdictOn } from './expiries.js';
 
 /**
- * Verifies `count` leaves of the verified prefix again, against the root that the verifier
- * computed: urgent leaves, newest first, or otherwise the next leaves of the pass. A leaf gets a new
- * verdict when its result or its failed checks changed.
+ * Verifies `count` leaves of the verified prefix again, against the root that the verifier computed: urgent leaves,
+ * newest first, or otherwise the next leaves of the pass. A leaf gets a new verdict when its result, its failed checks
+ * or its expired artifacts changed.
  *
  * Returns the number of new verdicts, whether urgent leaves remain, and the size of the prefix.
  */
@@ -58,7 +58,7 @@ export async function scrub(context: VerifyContext, count: number) {
     tx: Transaction,
     [now, positionNow, prefixNow, verdictsNow]: Awaited<ReturnType<typeof opening>>,
   ): Promise<{ changed: NewVerdict[]; urgent: boolean }> => {
-    // If the key history changed during the checks, discards their results.
+    // If leaves became urgent during the checks, for example by a key compromise, discards the results of the checks.
     if (positionNow.epoch !== position.epoch)
       return { changed: [], urgent: positionNow.urgentUntil > 0 };
     const verdicts: NewVerdict[] = [];

@@ -42,11 +42,11 @@ import {
   type VerifyContext,
 } from './context.js';
 
-/** The minimum time between two entries, in milliseconds. */
+/** The minimum time from one verdict entry to the next, in milliseconds. */
 export interface Pace {
-  /** The time after an entry that a snapshot followed. */
+  /** Applies when a snapshot entry has followed the last verdict entry. */
   published: number;
-  /** The time after an entry that no snapshot followed: a slow publisher gets one entry per cycle. */
+  /** Applies when no snapshot entry has followed yet: a slow publisher gets one verdict entry per cycle. */
   unpublished: number;
 }
 
@@ -144,8 +144,8 @@ const readInputs = (tx: Transaction, clock: VerdictClock) =>
 type Inputs = Awaited<ReturnType<typeof readInputs>>;
 
 /**
- * The time up to which the next entry reports expiries: not earlier than that of the last entry, unless the
- * key of that entry was retired since.
+ * The time up to which the next entry reports expiries: not earlier than the same time in the last entry, unless the
+ * key of the last entry was retired since.
  */
 function expiredThroughAt(
   now: number,

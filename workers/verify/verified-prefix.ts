@@ -42,8 +42,8 @@ import { LogDamagedError, type VerifyContext, voidingKey } from './context.js';
 import { kindsByLeaf, verdictOn } from './expiries.js';
 
 /**
- * Verifies the leaves after the verified prefix and extends the prefix over them. Returns the number
- * of leaves; 0 when the log has not grown.
+ * Verifies the leaves after the verified prefix and extends the prefix over them. Returns the number of leaves; 0 when
+ * the log has not grown, or another verifier extended the prefix first.
  *
  * The verifier builds the tree from the leaves that it reads and never trusts the appender. A leaf
  * that fails gets its own verdict and does not stop the prefix.

@@ -11,7 +11,7 @@ import { appendVerdictEntry, type VerdictResult } from './verdict-entries.js';
 /** The scrubber checks the whole log again in this time, if `scrubBatch` allows. */
 const SCRUB_LOG_MS = 3_600_000;
 const LEAST_SCRUBBED = 20;
-/** A longer pause makes passes of fewer leaves larger, because each scrub pass has a fixed cost. */
+/** If a pass would scrub fewer leaves than this, the pause is longer, because each scrub pass has a fixed cost. */
 const ENOUGH_SCRUBBED = 100;
 /** The longest pause between scrub passes of a small log, in multiples of `scrubMs`. */
 const LONGEST_PAUSE = 4;
@@ -20,7 +20,7 @@ const LONGEST_PAUSE = 4;
  * after half of `SNAPSHOT_TTL`.
  */
 const PASSES_PER_SNAPSHOT = 20;
-/** The longest pause between these passes. */
+/** The longest pause between the passes of an idle verifier, except those of the scrubber. */
 const LONGEST_IDLE_MS = 60_000;
 /** The time constant of the average rate. */
 const RATE_MS = 1000;
@@ -30,7 +30,7 @@ export const VERIFIER_DEFAULTS = {
   batch: 1000,
   /** Maximum number of leaves per pass. The number doubles during a backlog, to spread a pass's fixed cost. */
   maxBatch: 4000,
-  /** A log is busy while this verifier checks more new leaves per second and has no backlog. */
+  /** A log is busy while this verifier checks more new leaves per second than this number, and has no backlog. */
   busyRate: 500,
   /**
    * Minimum milliseconds between two verdict entries, in a busy log and otherwise. An entry and its snapshot
@@ -38,7 +38,9 @@ export const VERIFIER_DEFAULTS = {
    */
   busyIntervalMs: 500,
   intervalMs: 1500,
-  /** Pause after a pass that found less than a batch, in milliseconds; shorter before a verdict entry of a busy log. */
+  /**
+   * Pause after a pass that found fewer leaves than `batch`, in milliseconds; shorter before an entry of a busy log.
+   */
   idleMs: 200,
   /** Longest pause before a verdict entry of a log that is not busy. */
   quietMs: 500,
@@ -47,7 +49,7 @@ export const VERIFIER_DEFAULTS = {
   expiryScanMs: 1000,
   /** Milliseconds between scrub passes; up to four times as many for a small log. */
   scrubMs: 2000,
-  /** Maximum number of leaves per scrub pass; a small log is scrubbed about once an hour. */
+  /** Maximum number of leaves per scrub pass without urgent leaves; a small log is scrubbed about once an hour. */
   scrubBatch: 400,
   /**
    * If a pass takes longer than this, in milliseconds, `runVerifier` rejects. A pass takes a handful of
@@ -150,7 +152,9 @@ class VerifierLoop {
     await context.idleSleep?.sleep(options.pollMs - pause, signal);
   }
 
-  /** Milliseconds until the next pass. A pass just before the next entry is due lets it cover the most leaves. */
+  /**
+   * Milliseconds until the next pass. A pass just before the next entry is due lets the entry cover the most leaves.
+   */
   private pause(): number {
     const { idleMs, quietMs } = this.options;
     const untilEntry = this.verdictAppended + this.interval() - performance.now();

@@ -26,7 +26,7 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
   const bytes = await databaseBytes(sql);
   const heartbeats = await readHeartbeats(sql);
   const upkeep = await readUpkeep(sql);
-  // Read last, so that its clock reading is later than every time in the results above.
+  // The last query, so that its `now` is later than every time in the results above.
   const overview = await readOverview(sql);
   const since = (at: number): number => Math.max(0, overview.now - at);
   const sinceOrNull = (at: number | null): number | null => (at === null ? null : since(at));
@@ -40,7 +40,7 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
     /** Keys with which connected workers sign. */
     worker_keys: overview.workerKeys,
     programs: programFacts(heartbeats, overview.now),
-    /** Age of the last snapshot, and why the publisher refuses to publish the next. */
+    /** Time since a cycle last published a snapshot or found it current, and why the publisher refuses to publish. */
     publication: { age_ms: sinceOrNull(publishedAt), refused },
     /** Empty when no address is configured; `admin status` reports that as a problem. */
     public_api: publicApi,
@@ -144,9 +144,9 @@ const FAULTS: readonly unknown[] = ['down', 'failing', 'stalled', 'silent', 'pau
 
 export const UNKNOWN_SIGNER = 'unknown signer';
 
-/** Finds members of a readiness document that report a fault, at any depth: `queue down`. */
+/** The faults that members of a readiness document report, at any depth, such as `queue down`. */
 function faultsIn(readiness: object): string[] {
-  // Reports only the missing key: the publish cycles fail as its consequence.
+  // Reports only the unknown signer: the publish cycles fail because of it.
   if ('unknown_signer' in readiness) {
     return [`${UNKNOWN_SIGNER} ${String(readiness.unknown_signer)}`];
   }
