@@ -84,6 +84,26 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     expect(found).toEqual(statuses.flatMap((status, at) => [status, ids[at]]));
   });
 
+  it('passes simultaneous requests for a share token on at once', async () => {
+    const held: ServerResponse[] = [];
+    const server = await serveLocally((_req, res) => {
+      held.push(res.setHeader('Cache-Control', 'private, no-store'));
+      if (held.length < 3) res.end();
+    });
+    const cache = await startPublicCache(Number(new URL(server.url).port));
+    onTestFinished(async () => {
+      await cache.close();
+      await server.close();
+    });
+    const send = () => fetch(`${cache.url}/api/public/verify/share/share_x`);
+    await send();
+    await send();
+    const sent = Array.from({ length: 5 }, send);
+    await expect.poll(() => held.length, { timeout: 1_500 }).toBe(7);
+    for (const response of held) response.end();
+    await Promise.all(sent);
+  });
+
   const publicDetails = {
     ...UNREAD_DETAILS,
     route_not_found: 'The public API has no such path. See /docs for all paths.',
