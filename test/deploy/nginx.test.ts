@@ -121,24 +121,30 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     ['its own path for malformed requests', '/.malformed', false, 404, 'route_not_found'],
     ['a malformed URI', '/%zz', false, 400, 'malformed_request'],
     ['a long URI', `/${'a'.repeat(9_000)}`, false, 431, 'headers_too_large'],
-    ['a long body', '/api/public/verify', true, 413, 'body_too_large'],
+    ['a long body', '/page.html', true, 413, 'body_too_large'],
   ] as const;
   const apis = [
-    ['the public API', startPublicCache, PublicProblem, publicDetails, BODY_LIMIT],
-    ['the engine', startBalancer, EngineProblem, engineDetails, ENGINE_DEFAULTS.batchLimit],
+    ['the public API', startPublicCache, PublicProblem, publicDetails, BODY_LIMIT, false],
+    ['the engine', startBalancer, EngineProblem, engineDetails, ENGINE_DEFAULTS.batchLimit, true],
   ] as const;
 
-  describe.each(apis)('in front of %s', (_api, start, Problem, details, bodyLimit) => {
+  describe.each(apis)('in front of %s', (_api, start, Problem, details, bodyLimit, hasId) => {
     it.each(errors)(
       'answers %s with a problem of that API',
       async (_name, path, isLong, status, code) => {
         const nginx = await start(await freePort());
         onTestFinished(nginx.close);
-        const response = await fetch(nginx.url + path, isLong ? longBody(bodyLimit) : {});
+        const headers = { 'X-Request-Id': 'client:1' };
+        const sent = isLong ? longBody(bodyLimit) : {};
+        const response = await fetch(nginx.url + path, { headers, ...sent });
         expect(response.status).toBe(status);
         expect(response.headers.get('content-type')).toBe('application/problem+json');
         expect(response.headers.get('cache-control')).toBe('no-store');
-        expect(await response.json()).toEqual(new Problem(code, details[code]).document());
+        // nginx reads no headers after a request line that it rejects.
+        const id = response.headers.get('x-request-id')!;
+        expect(id).toMatch(/^(client:1|[0-9a-f]{32})$/);
+        const problem = new Problem(code, details[code]);
+        expect(await response.json()).toEqual(problem.document(hasId ? id : undefined));
       },
     );
 
@@ -164,8 +170,28 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
       expect(head).toMatch(/^HTTP\/1.1 405 [^]*\nContent-Type: application\/problem\+json\r\n/);
       expect(head).toMatch(/\nAllow: GET, HEAD, POST, (DELETE, )?OPTIONS\r\n/);
       const problem = new Problem('method_not_allowed', details.method_not_allowed);
-      expect(JSON.parse(body)).toEqual(problem.document());
+      expect(JSON.parse(body)).toMatchObject(problem.document());
     });
+  });
+
+  it('nginx.conf > answers a failed precondition with a problem that pages may read', async () => {
+    const server = await serveLocally((_req, res) => {
+      res.writeHead(200, { 'Cache-Control': 'public, max-age=60', ETag: '"a"' }).end();
+    });
+    const nginx = await startPublicCache(Number(new URL(server.url).port));
+    onTestFinished(async () => {
+      await nginx.close();
+      await server.close();
+    });
+    const headers = { 'If-Match': '"b"' };
+    const send = () => fetch(`${nginx.url}/page.html`, { headers });
+    await send();
+    const response = await send();
+    expect(response.status).toBe(412);
+    expect(response.headers.get('content-type')).toBe('application/problem+json');
+    expect(response.headers.get('access-control-allow-origin')).toBe('*');
+    expect(response.headers.get('access-control-expose-headers')).toContain('Retry-After');
+    expect(await response.json()).toMatchObject({ status: 412, code: 'precondition_failed' });
   });
 
   it('balancer.conf > sends a long batch to the other engine when one ends during the request', async () => {
