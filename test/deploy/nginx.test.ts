@@ -1,5 +1,5 @@
 import { rm } from 'node:fs/promises';
-import type { ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
@@ -193,6 +193,23 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     expect(response.headers.get('access-control-expose-headers')).toContain('Retry-After');
     expect(await response.json()).toMatchObject({ status: 412, code: 'precondition_failed' });
   });
+
+  it.each(['/v1/keys', '/v1/share-tokens', '/access/v1/evaluation'])(
+    'balancer.conf > repeats no request for %s that an engine read',
+    async (path) => {
+      let read = 0;
+      const handler = (req: IncomingMessage) => ((read += 1), req.destroy());
+      const engines = [await serveLocally(handler), await serveLocally(handler)];
+      const nginx = await startBalancer(...engines.map(({ url }) => Number(new URL(url).port)));
+      onTestFinished(async () => {
+        await nginx.close();
+        for (const engine of engines) await engine.close();
+      });
+      const response = await fetch(nginx.url + path, { method: 'POST', body: '{}' });
+      expect(response.status).toBe(503);
+      expect(read).toBe(1);
+    },
+  );
 
   it('balancer.conf > sends a long batch to the other engine when one ends during the request', async () => {
     const [port, otherPort] = [await freePort(), await freePort()];
