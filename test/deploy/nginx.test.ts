@@ -240,6 +240,23 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     expect(received).toEqual([body.length, body.length]);
   });
 
+  it.each(['/', '/v1/batches', '/v1/keys'])(
+    'balancer.conf > adds no header of its own errors to the response of an engine for %s',
+    async (path) => {
+      const sent = { 'X-Request-Id': 'engine:1', 'Cache-Control': 'private, no-cache' };
+      const engine = await serveLocally((_req, res) => void res.writeHead(503, sent).end());
+      const nginx = await startBalancer(Number(new URL(engine.url).port));
+      onTestFinished(async () => {
+        await nginx.close();
+        await engine.close();
+      });
+      const { headers } = await fetch(nginx.url + path);
+      expect(headers.get('x-request-id')).toBe('engine:1');
+      expect(headers.get('cache-control')).toBe('private, no-cache');
+      expect(headers.get('retry-after')).toBeNull();
+    },
+  );
+
   it('balancer.conf > rejects a body of more than 1 MiB, except of a batch', async () => {
     const port = await freePort();
     const engine = await serveLocally(
