@@ -8,6 +8,8 @@ import { BODY_LIMIT, Problem as PublicProblem } from '#api/public/http/problem';
 import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { Problem as EngineProblem } from '#api/engine/http/problem';
 import { SUBMISSION_LIMIT } from '#api/engine/verification/verify-proof';
+import { shippedCache } from '#bench/lookup/shipped-cache';
+import { HTTP_LIMITS } from '#runtime/http/connections';
 import { freePort } from '../fixtures/free-port.js';
 import { serveLocally } from '../fixtures/local-server.js';
 import { skipsNginx, startBalancer, startPublicCache, withoutNginx } from '../fixtures/nginx.js';
@@ -238,6 +240,11 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     expect([await send(), await send()]).toEqual([200, 200]);
     expect(dropped).toBeGreaterThan(0);
     expect(received).toEqual([body.length, body.length]);
+  });
+
+  it('nginx.conf > keeps an idle connection for as long as a public API server', () => {
+    const [, seconds] = /\n *keepalive_timeout (\d+)s;/.exec(shippedCache('', 0)) ?? [];
+    expect(1000 * Number(seconds)).toBe(HTTP_LIMITS.keepAliveMs);
   });
 
   it.each(['/', '/v1/batches', '/v1/keys'])(
