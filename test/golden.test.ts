@@ -85,7 +85,7 @@ function errorsPage(): string {
     '# Errors',
     'Both APIs answer errors with a [problem document](../spec/answers.md#problems) (RFC 9457). Switch on `code`, which is stable; `detail` explains the case and the next step.',
     '- **408, 429, 503**, and **423** once the operator has opened the environment: send the same request again, after `Retry-After` if present. Repeating an admission never creates a second admission, but an [AuthZEN](integrate.md#authzen) evaluation is another admission each time.\n- **409**: the verifier or the publisher has not reached the proof yet, or the run is open; retry later. `already_decided`, `approver_retired`, `run_closed` and `run_seq_taken` are final; with `run_incomplete`, `detail` lists what the run lacks.\n- **500**: a defect or damaged data; send the operator the `request_id`.\n- **other 4xx**: change the request. A 403 `policy_denied` is a decision: it contains the signed receipt.',
-    'The nginx of [Docker Compose](deploy.md#docker-compose) adds two codes: 503 `unavailable` when no server of an API answers, and 429 `rate_limited` in front of the public API.',
+    'The nginx of [Docker Compose](deploy.md#docker-compose) adds three codes: 503 `unavailable` when no server of an API answers, and in front of the public API 429 `rate_limited`, and 412 `precondition_failed` for `If-Match` and `If-Unmodified-Since`.',
     'The SDK maps these codes to [its own](integrate.md#errors).',
     `## Engine API\n\n${head}${rows(ENGINE_PROBLEMS)}`,
     `## Public API\n\n${head}${rows(PUBLIC_PROBLEMS)}\n<!-- prettier-ignore-end -->\n`,

@@ -1,5 +1,5 @@
 import { rm } from 'node:fs/promises';
-import type { ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
@@ -8,6 +8,8 @@ import { BODY_LIMIT, Problem as PublicProblem } from '#api/public/http/problem';
 import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { Problem as EngineProblem } from '#api/engine/http/problem';
 import { SUBMISSION_LIMIT } from '#api/engine/verification/verify-proof';
+import { shippedCache } from '#bench/lookup/shipped-cache';
+import { HTTP_LIMITS } from '#runtime/http/connections';
 import { freePort } from '../fixtures/free-port.js';
 import { serveLocally } from '../fixtures/local-server.js';
 import { skipsNginx, startBalancer, startPublicCache, withoutNginx } from '../fixtures/nginx.js';
@@ -84,6 +86,26 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     expect(found).toEqual(statuses.flatMap((status, at) => [status, ids[at]]));
   });
 
+  it('passes simultaneous requests for a share token on at once', async () => {
+    const held: ServerResponse[] = [];
+    const server = await serveLocally((_req, res) => {
+      held.push(res.setHeader('Cache-Control', 'private, no-store'));
+      if (held.length < 3) res.end();
+    });
+    const cache = await startPublicCache(Number(new URL(server.url).port));
+    onTestFinished(async () => {
+      await cache.close();
+      await server.close();
+    });
+    const send = () => fetch(`${cache.url}/api/public/verify/share/share_x`);
+    await send();
+    await send();
+    const sent = Array.from({ length: 5 }, send);
+    await expect.poll(() => held.length, { timeout: 1_500 }).toBe(7);
+    for (const response of held) response.end();
+    await Promise.all(sent);
+  });
+
   const publicDetails = {
     ...UNREAD_DETAILS,
     route_not_found: 'The public API has no such path. See /docs for all paths.',
@@ -101,24 +123,30 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     ['its own path for malformed requests', '/.malformed', false, 404, 'route_not_found'],
     ['a malformed URI', '/%zz', false, 400, 'malformed_request'],
     ['a long URI', `/${'a'.repeat(9_000)}`, false, 431, 'headers_too_large'],
-    ['a long body', '/api/public/verify', true, 413, 'body_too_large'],
+    ['a long body', '/page.html', true, 413, 'body_too_large'],
   ] as const;
   const apis = [
-    ['the public API', startPublicCache, PublicProblem, publicDetails, BODY_LIMIT],
-    ['the engine', startBalancer, EngineProblem, engineDetails, ENGINE_DEFAULTS.batchLimit],
+    ['the public API', startPublicCache, PublicProblem, publicDetails, BODY_LIMIT, false],
+    ['the engine', startBalancer, EngineProblem, engineDetails, ENGINE_DEFAULTS.batchLimit, true],
   ] as const;
 
-  describe.each(apis)('in front of %s', (_api, start, Problem, details, bodyLimit) => {
+  describe.each(apis)('in front of %s', (_api, start, Problem, details, bodyLimit, hasId) => {
     it.each(errors)(
       'answers %s with a problem in the format of that API',
       async (_name, path, isLong, status, code) => {
         const nginx = await start(await freePort());
         onTestFinished(nginx.close);
-        const response = await fetch(nginx.url + path, isLong ? longBody(bodyLimit) : {});
+        const headers = { 'X-Request-Id': 'client:1' };
+        const sent = isLong ? longBody(bodyLimit) : {};
+        const response = await fetch(nginx.url + path, { headers, ...sent });
         expect(response.status).toBe(status);
         expect(response.headers.get('content-type')).toBe('application/problem+json');
         expect(response.headers.get('cache-control')).toBe('no-store');
-        expect(await response.json()).toEqual(new Problem(code, details[code]).document());
+        // nginx reads no headers after a request line that it rejects.
+        const id = response.headers.get('x-request-id')!;
+        expect(id).toMatch(/^(client:1|[0-9a-f]{32})$/);
+        const problem = new Problem(code, details[code]);
+        expect(await response.json()).toEqual(problem.document(hasId ? id : undefined));
       },
     );
 
@@ -144,9 +172,46 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
       expect(head).toMatch(/^HTTP\/1.1 405 [^]*\nContent-Type: application\/problem\+json\r\n/);
       expect(head).toMatch(/\nAllow: GET, HEAD, POST, (DELETE, )?OPTIONS\r\n/);
       const problem = new Problem('method_not_allowed', details.method_not_allowed);
-      expect(JSON.parse(body)).toEqual(problem.document());
+      expect(JSON.parse(body)).toMatchObject(problem.document());
     });
   });
+
+  it('nginx.conf > answers a failed precondition with a problem that pages may read', async () => {
+    const server = await serveLocally((_req, res) => {
+      res.writeHead(200, { 'Cache-Control': 'public, max-age=60', ETag: '"a"' }).end();
+    });
+    const nginx = await startPublicCache(Number(new URL(server.url).port));
+    onTestFinished(async () => {
+      await nginx.close();
+      await server.close();
+    });
+    const headers = { 'If-Match': '"b"' };
+    const send = () => fetch(`${nginx.url}/page.html`, { headers });
+    await send();
+    const response = await send();
+    expect(response.status).toBe(412);
+    expect(response.headers.get('content-type')).toBe('application/problem+json');
+    expect(response.headers.get('access-control-allow-origin')).toBe('*');
+    expect(response.headers.get('access-control-expose-headers')).toContain('Retry-After');
+    expect(await response.json()).toMatchObject({ status: 412, code: 'precondition_failed' });
+  });
+
+  it.each(['/v1/keys', '/v1/share-tokens', '/access/v1/evaluation'])(
+    'balancer.conf > repeats no request for %s that an engine read',
+    async (path) => {
+      let read = 0;
+      const handler = (req: IncomingMessage) => ((read += 1), req.destroy());
+      const engines = [await serveLocally(handler), await serveLocally(handler)];
+      const nginx = await startBalancer(...engines.map(({ url }) => Number(new URL(url).port)));
+      onTestFinished(async () => {
+        await nginx.close();
+        for (const engine of engines) await engine.close();
+      });
+      const response = await fetch(nginx.url + path, { method: 'POST', body: '{}' });
+      expect(response.status).toBe(503);
+      expect(read).toBe(1);
+    },
+  );
 
   it('balancer.conf > sends a long batch to the second engine when the first closes the connection', async () => {
     const [port, otherPort] = [await freePort(), await freePort()];
@@ -176,6 +241,28 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     expect(dropped).toBeGreaterThan(0);
     expect(received).toEqual([body.length, body.length]);
   });
+
+  it('nginx.conf > keeps an idle connection for as long as a public API server', () => {
+    const [, seconds] = /\n *keepalive_timeout (\d+)s;/.exec(shippedCache('', 0)) ?? [];
+    expect(1000 * Number(seconds)).toBe(HTTP_LIMITS.keepAliveMs);
+  });
+
+  it.each(['/', '/v1/batches', '/v1/keys'])(
+    'balancer.conf > adds no header of its own errors to the response of an engine for %s',
+    async (path) => {
+      const sent = { 'X-Request-Id': 'engine:1', 'Cache-Control': 'private, no-cache' };
+      const engine = await serveLocally((_req, res) => void res.writeHead(503, sent).end());
+      const nginx = await startBalancer(Number(new URL(engine.url).port));
+      onTestFinished(async () => {
+        await nginx.close();
+        await engine.close();
+      });
+      const { headers } = await fetch(nginx.url + path);
+      expect(headers.get('x-request-id')).toBe('engine:1');
+      expect(headers.get('cache-control')).toBe('private, no-cache');
+      expect(headers.get('retry-after')).toBeNull();
+    },
+  );
 
   it('balancer.conf > rejects a body of more than 1 MiB, except of a batch', async () => {
     const port = await freePort();

@@ -77,8 +77,13 @@ export function hasScope(caller: Caller, scopes: readonly Scope[]): boolean {
   return [...scopes, 'admin'].some((scope) => caller.scopes.includes(scope));
 }
 
+const UTF_8 = /; *charset="?utf-8"?/gi;
+
 /** Throws a 406, before the request has an effect, if the client accepts none of the media types. */
 export function requireAcceptable(req: Request, types: readonly [string, ...string[]]): string {
+  // All text is UTF-8, but a media range with a parameter matches only a type that states the parameter.
+  const { accept } = req.headers;
+  if (accept?.includes('=') === true) req.headers.accept = accept.replace(UTF_8, '');
   const chosen = req.accepts([...types]);
   if (chosen === false) {
     throw new Problem(

@@ -16,6 +16,8 @@ import { Problem, unreadable } from './problem.js';
 
 /** A short `max-age`, because a verdict can change with the next snapshot. */
 export const CACHE_VERDICT = 'public, max-age=1';
+/** Time before the expiry of a snapshot in which caches store no verdict: nginx counts whole seconds, a CDN adds its own. */
+const UNCACHED_MS = 10_000;
 /** A short `max-age`, so that clients fetch new documents soon after a deployment. */
 const CACHE_FIXED = 'public, max-age=60';
 export const CACHE_IMMUTABLE = 'public, max-age=31536000, immutable';
@@ -53,17 +55,22 @@ export interface Answer {
 
 /**
  * Sends an answer with the headers of its snapshot, or 304 when If-None-Match matches. If the request
- * may contain a share token, the answer has no ETag, and no cache may store it.
+ * may contain a share token, or the snapshot soon expires, the answer has no ETag, and no cache may store it.
  */
 export function send(
-  { req, res, requestId, secret = false }: Exchange,
+  { ctx, req, res, requestId, secret = false }: Exchange,
   snapshot: Snapshot | null,
   answer: Answer,
 ): void {
   const isSecret = secret || mayHoldToken(req.url ?? '');
+  const isLate =
+    snapshot !== null &&
+    answer.cache === CACHE_VERDICT &&
+    snapshot.validUntil - ctx.clock.now() < UNCACHED_MS;
   const policy = answer.policy && { ...SECURITY_HEADERS, 'Content-Security-Policy': answer.policy };
   const headers = policy ? Object.entries(policy).flat() : [...PLAIN];
-  headers.push('Cache-Control', isSecret ? CACHE_PRIVATE : answer.cache, 'X-Request-Id', requestId);
+  const caching = isSecret ? CACHE_PRIVATE : isLate ? CACHE_NEVER : answer.cache;
+  headers.push('Cache-Control', caching, 'X-Request-Id', requestId);
   if (snapshot !== null) {
     headers.push(
       'X-Svc-Tree-Size',
@@ -76,7 +83,7 @@ export function send(
   }
   if (answer.headers !== undefined) headers.push(...Object.entries(answer.headers).flat());
   // No ETag on POST: the response is not a representation of the URL (RFC 9110 §8.8.3).
-  if (answer.etag !== undefined && !isSecret && req.method !== 'POST') {
+  if (answer.etag !== undefined && caching === answer.cache && req.method !== 'POST') {
     // Includes the generation: on a 304, caches such as nginx keep the stored snapshot headers, so the
     // tag of another snapshot must not match.
     const etag = snapshot === null ? `"${answer.etag}"` : `"${snapshot.generation}-${answer.etag}"`;

@@ -30,8 +30,11 @@ const proofQuery = (id: string): MapQuery => ({
 
 const publishMore = () => snapshot.publishProof(publisher);
 
-async function get(url: string): Promise<{ status: number; code?: string; headers: Headers }> {
-  const response = await fetch(url);
+async function get(
+  url: string,
+  init?: RequestInit,
+): Promise<{ status: number; code?: string; headers: Headers }> {
+  const response = await fetch(url, init);
   const body = (await response.json()) as { code?: string };
   return { status: response.status, headers: response.headers, ...body };
 }
@@ -77,9 +80,14 @@ describe('SnapshotPoller', () => {
     const publicServer = snapshot.publicServer();
     const { url } = await snapshot.serve(publicServer);
     const { validUntil } = publicServer.poller.current!;
+    snapshot.clock.at = validUntil - 10_000;
+    const cacheable = await get(`${url}/api/public/verify/proof/${first}`);
+    expect(cacheable.headers.get('cache-control')).toBe('public, max-age=1');
     snapshot.clock.at = validUntil - 1;
-    const last = await get(`${url}/api/public/verify/proof/${first}`);
+    const headers = { 'If-None-Match': cacheable.headers.get('etag')! };
+    const last = await get(`${url}/api/public/verify/proof/${first}`, { headers });
     expect(last.status).toBe(200);
+    expect(last.headers.get('cache-control')).toBe('no-store');
     expect(last.headers.get('x-svc-snapshot-issued-at')).toBe(formatTime(validUntil - 900_000));
     snapshot.clock.at = validUntil;
     expect(await get(`${url}/api/public/verify/proof/${first}`)).toMatchObject({
