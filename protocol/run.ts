@@ -110,7 +110,7 @@ function check(input: unknown, trust: OfflineTrust, crypto: ProofCrypto): RunRes
   const { subject } = closed;
   if (subject.kind !== 'close') fail('not_a_close', '/close', 'the proof does not end a run');
   requireLogOrder([...placed, end]);
-  requireMembers(placed, subject, crypto.sha256);
+  requireMembers(placed, end, subject, crypto.sha256);
   placed.forEach(({ aep }, i) => {
     if (aep !== null) requireSameRun(aep, closed, subject, `/members/${i}`);
   });
@@ -192,6 +192,7 @@ function requireLogOrder(all: readonly PlacedMember[]): void {
 
 function requireMembers(
   members: readonly PlacedMember[],
+  close: PlacedMember,
   { count, members_hash }: CloseSubject,
   sha256: Sha256,
 ): void {
@@ -204,6 +205,10 @@ function requireMembers(
   );
   if (hash !== members_hash) {
     fail('members_mismatch', '/members', 'the close states the hash of other proofs');
+  }
+  // An entry with the id of an earlier proof does not count (spec/log.md, section 11).
+  if (new Set([...members, close].map(({ proof_id }) => proof_id)).size <= count) {
+    fail('members_mismatch', '/members', 'two entries have the same proof id');
   }
 }
 

@@ -66,7 +66,9 @@ def _verify_run(result: RunResult, package: Any, pins: Pins, log: PinnedLog) -> 
     require(is_ascending(indexes) and all(one.tree == close.tree for one in others), "log_order_mismatch")
     hashes = [[one.entry["proof_id"], one.entry["aep_hash"]] for one in others]
     stated = (subject["count"], subject["members_hash"])
-    require(stated == (len(others), document_hash(hashes)), "members_mismatch")
+    # An entry with the id of an earlier proof does not count (spec/log.md, 11).
+    ids = {one.entry["proof_id"] for one in (*others, close)}
+    require(stated == (len(others), document_hash(hashes)) and len(ids) > len(others), "members_mismatch")
     aeps = [one.aep for one in others if one.aep is not None]
     require(all(_is_of_run(aep, closing) for aep in aeps), "run_mismatch")
     result.missing = missing_numbers(others, subject["run"]["seq"])
