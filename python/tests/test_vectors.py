@@ -336,6 +336,19 @@ def test_an_entry_has_an_origin_of_at_most_512_characters(length: int, is_entry:
             read_entry(canonical_json(snapshot).encode())
 
 
+def test_the_key_of_a_log_key_entry_can_verify_signatures() -> None:
+    def entry_of(public: bytes) -> bytes:
+        data = b"\1" + public
+        key_id = sha256(b"log.example\n" + data)[:4].hex()
+        vkey = f"log.example+{key_id}+{base64.b64encode(data).decode()}"
+        members = {"schema_version": "svc.registry.entry/1.1", "type": "key", "time": "2026-11-22T08:00:00.000Z"}
+        return canonical_json(members | {"use": "log", "change": "activate", "vkey": vkey}).encode()
+
+    assert read_entry(entry_of(Ed25519PrivateKey.generate().public_key().public_bytes_raw()))
+    with pytest.raises(InvalidError, match="malformed_entry"):
+        read_entry(entry_of(bytes(32)))
+
+
 @pytest.mark.parametrize("pinned", [{"log_origin": "log.example"}, {"policy": "quorum none\n"}])
 def test_the_origin_and_policy_of_a_log_need_its_vkey(pinned: dict[str, str]) -> None:
     with pytest.raises(SvcError) as caught:
