@@ -263,6 +263,16 @@ def test_the_text_of_a_note_may_be_one_empty_line() -> None:
     assert open_note(f"\n\n— {vkey.name} {line}\n", [vkey]) == ("\n", [vkey])
 
 
+def test_notes_and_names_of_keys_have_no_lone_surrogate() -> None:
+    case, text = vectors("checkpoint"), vectors("tlog-proof")["text"]
+    pins = Pins(log_vkey=case["vkey"], log_origin="log.example/svc")
+    entry = vectors("log-entry")[int(vectors("tlog-proof")["index"])]["canonical"]
+    for altered in (text.replace("svc\n", "svc\ud800\n"), f"{text}— \ud800 AAAAAAA=\n"):
+        assert verify_tlog_proof(altered, entry, pins).fault == "malformed_note"
+    with pytest.raises(SvcError, match="malformed_vkey"):
+        Pins(log_vkey="\ud800" + case["vkey"], log_origin="log.example/svc")
+
+
 @pytest.mark.parametrize(("time", "counts"), [(0, False), (1, True), (2**53 - 1, True), (2**53, False)])
 def test_a_cosignature_counts_only_with_a_time(time: int, counts: bool) -> None:
     key = Ed25519PrivateKey.generate()
