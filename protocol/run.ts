@@ -140,6 +140,8 @@ function readPackage(input: unknown): RunPackage {
 
 export interface PlacedMember extends RunMemberResult {
   aepHash: string;
+  /** The hash of the pending AEP that the approval of a second decision names; null for other members. */
+  approvedHash: string | null;
   effect: Effect;
   /** The tree in which the inclusion of the member is proved. */
   tree: { size: number; root: Uint8Array };
@@ -168,6 +170,7 @@ function placeOf(
   return {
     proof_id: entry.proof_id,
     aepHash: entry.aep_hash,
+    approvedHash: document.approval?.envelope.statement.aep_hash ?? null,
     effect: entry.effect,
     aep,
     leafIndex,
@@ -226,9 +229,10 @@ function requireSameRun(
   if (!isMember) fail('run_mismatch', pointer, 'the proof is of another tenant, agent or run');
 }
 
-/** A second decision repeats the number of its pending proof, which is an earlier member. */
+/** A second decision repeats the number of its pending proof, an earlier member whose AEP was approved. */
 function requirePending(
   before: readonly PlacedMember[],
+  { approvedHash }: PlacedMember,
   pendingId: string,
   seq: number,
   index: number,
@@ -236,7 +240,8 @@ function requirePending(
   const pending = before.find(({ proof_id }) => proof_id === pendingId);
   const subject = pending?.aep?.subject;
   const isOwn = subject === undefined || ('run' in subject && subject.run.seq === seq);
-  if (pending?.effect === 'REQUIRE_APPROVAL' && isOwn) return pending;
+  const isApproved = pending?.effect === 'REQUIRE_APPROVAL' && pending.aepHash === approvedHash;
+  if (isApproved && isOwn) return pending;
   const detail = `no earlier member with seq ${seq} is the pending proof of this second decision`;
   return fail('seq_mismatch', `/members/${index}`, detail);
 }
@@ -249,7 +254,8 @@ export function missingNumbers(members: readonly PlacedMember[], end: number): n
   const ofErased: [seq: number, index: number][] = [];
   const failAt = (index: number, detail: string) =>
     fail('seq_mismatch', `/members/${index}`, detail);
-  members.forEach(({ aep }, i) => {
+  members.forEach((member, i) => {
+    const { aep } = member;
     if (aep === null || !('run' in aep.subject)) return;
     const { seq } = aep.subject.run;
     const pendingId = aep.evidence.approval?.pending_proof_id;
@@ -258,7 +264,7 @@ export function missingNumbers(members: readonly PlacedMember[], end: number): n
         failAt(i, 'an earlier member is a second decision about the same pending proof');
       }
       decidedPending.add(pendingId);
-      const pending = requirePending(members.slice(0, i), pendingId, seq, i);
+      const pending = requirePending(members.slice(0, i), member, pendingId, seq, i);
       if (pending.aep === null) ofErased.push([seq, i]);
       return;
     }

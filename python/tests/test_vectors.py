@@ -7,6 +7,7 @@ them.
 import base64
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def member(name: str, seq: int | None, effect: str = "ADMIT", pending: str | Non
     """A member of a run; without `seq`, an erased member."""
     approval = None if pending is None else {"pending_proof_id": pending}
     aep = None if seq is None else {"evidence": {"approval": approval}, "subject": {"run": {"seq": seq}}}
-    return Place({"proof_id": name, "effect": effect}, aep, 0, Checkpoint(0, b""))
+    return Place({"proof_id": name, "effect": effect, "aep_hash": name}, aep, 0, Checkpoint(0, b""), pending)
 
 
 HELD, GONE = member("a", 0, "REQUIRE_APPROVAL"), member("a", None, "REQUIRE_APPROVAL")
@@ -123,6 +124,7 @@ HELD, GONE = member("a", 0, "REQUIRE_APPROVAL"), member("a", None, "REQUIRE_APPR
         ([GONE, member("b", 0, pending="a"), member("c", 1)], [0]),
         ([HELD, member("b", 0, pending="a"), member("c", 0, pending="a"), member("d", 1)], None),
         ([HELD, member("b", 1, pending="a"), member("c", 1)], None),
+        ([HELD, replace(member("b", 0, pending="a"), approved="b"), member("c", 1)], None),
         ([GONE, member("b", 1, pending="a"), member("c", 1)], None),
         ([member("b", 0, pending="a"), HELD, member("c", 1)], None),
         ([member("a", 0), member("b", 0, pending="a"), member("c", 1)], None),

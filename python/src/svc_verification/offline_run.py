@@ -45,12 +45,16 @@ def verify_run(package: Document, pins: Pins) -> RunResult:
 
 @dataclass
 class Place:
-    """A proof of a run, with its place in the log; `aep` is None when its payload was erased."""
+    """A proof of a run, with its place in the log; `aep` is None when its payload was erased.
+
+    `approved` is the hash of the pending AEP that the approval of a second decision names.
+    """
 
     entry: dict[str, Any]
     aep: dict[str, Any] | None
     index: int
     tree: Checkpoint
+    approved: str | None = None
 
 
 def _verify_run(result: RunResult, package: Any, pins: Pins, log: PinnedLog) -> None:
@@ -90,7 +94,7 @@ def missing_numbers(members: list[Place], end: int) -> list[int]:
     """
     seqs: list[int] = []
     of_erased: list[int] = []
-    first: dict[str, tuple[str, int | None]] = {}
+    first: dict[str, tuple[str, int | None, str]] = {}
     decided: set[str] = set()
     for one in members:
         seq = None
@@ -100,13 +104,14 @@ def missing_numbers(members: list[Place], end: int) -> list[int]:
                 seqs.append(seq)
             else:
                 pending = approval["pending_proof_id"]
-                effect, its_seq = first.get(pending, (None, None))
+                effect, its_seq, its_hash = first.get(pending, (None, None, ""))
                 require(effect == "REQUIRE_APPROVAL" and its_seq in (None, seq), "seq_mismatch")
+                require(its_hash == one.approved, "seq_mismatch")
                 require(pending not in decided, "seq_mismatch")
                 decided.add(pending)
                 if its_seq is None:
                     of_erased.append(seq)
-        first[one.entry["proof_id"]] = one.entry["effect"], seq
+        first[one.entry["proof_id"]] = one.entry["effect"], seq, one.entry["aep_hash"]
     require(len({*seqs}) == len(seqs) and max(seqs, default=-1) < end, "seq_mismatch")
     missing = sorted({*range(end)} - {*seqs})
     require(len(missing) <= sum(one.aep is None for one in members), "seq_mismatch")
@@ -122,4 +127,6 @@ def _place_of(document: dict[str, Any], pins: Pins, log: PinnedLog) -> Place:
         require(result.included, "not_in_tree")
         aep = result.aep
     proof = parse_tlog_proof(document["tlog_proof"])
-    return Place(document["entry"], aep, proof.index, log.check_inclusion(document["entry"], proof))
+    approval, tree = document["approval"], log.check_inclusion(document["entry"], proof)
+    approved = None if approval is None else approval["envelope"]["statement"]["aep_hash"]
+    return Place(document["entry"], aep, proof.index, tree, approved)
