@@ -110,7 +110,7 @@ function check(input: unknown, trust: OfflineTrust, crypto: ProofCrypto): RunRes
   const { subject } = closed;
   if (subject.kind !== 'close') fail('not_a_close', '/close', 'the proof does not end a run');
   requireLogOrder([...placed, end]);
-  requireMembers(placed, subject, crypto.sha256);
+  requireMembers(placed, end, subject, crypto.sha256);
   placed.forEach(({ aep }, i) => {
     if (aep !== null) requireSameRun(aep, closed, subject, `/members/${i}`);
   });
@@ -140,6 +140,8 @@ function readPackage(input: unknown): RunPackage {
 
 export interface PlacedMember extends RunMemberResult {
   aepHash: string;
+  /** The hash of the pending AEP that the approval of a second decision names; null for other members. */
+  approvedHash: string | null;
   effect: Effect;
   /** The tree in which the inclusion of the member is proved. */
   tree: { size: number; root: Uint8Array };
@@ -168,6 +170,7 @@ function placeOf(
   return {
     proof_id: entry.proof_id,
     aepHash: entry.aep_hash,
+    approvedHash: document.approval?.envelope.statement.aep_hash ?? null,
     effect: entry.effect,
     aep,
     leafIndex,
@@ -192,6 +195,7 @@ function requireLogOrder(all: readonly PlacedMember[]): void {
 
 function requireMembers(
   members: readonly PlacedMember[],
+  close: PlacedMember,
   { count, members_hash }: CloseSubject,
   sha256: Sha256,
 ): void {
@@ -204,6 +208,10 @@ function requireMembers(
   );
   if (hash !== members_hash) {
     fail('members_mismatch', '/members', 'the close states the hash of other proofs');
+  }
+  // An entry with the id of an earlier proof does not count (spec/log.md, section 11).
+  if (new Set([...members, close].map(({ proof_id }) => proof_id)).size <= count) {
+    fail('members_mismatch', '/members', 'two entries have the same proof id');
   }
 }
 
@@ -221,9 +229,10 @@ function requireSameRun(
   if (!isMember) fail('run_mismatch', pointer, 'the proof is of another tenant, agent or run');
 }
 
-/** A second decision repeats the number of its pending proof, which is an earlier member. */
+/** A second decision repeats the number of its pending proof, an earlier member whose AEP was approved. */
 function requirePending(
   before: readonly PlacedMember[],
+  { approvedHash }: PlacedMember,
   pendingId: string,
   seq: number,
   index: number,
@@ -231,7 +240,8 @@ function requirePending(
   const pending = before.find(({ proof_id }) => proof_id === pendingId);
   const subject = pending?.aep?.subject;
   const isOwn = subject === undefined || ('run' in subject && subject.run.seq === seq);
-  if (pending?.effect === 'REQUIRE_APPROVAL' && isOwn) return pending;
+  const isApproved = pending?.effect === 'REQUIRE_APPROVAL' && pending.aepHash === approvedHash;
+  if (isApproved && isOwn) return pending;
   const detail = `no earlier member with seq ${seq} is the pending proof of this second decision`;
   return fail('seq_mismatch', `/members/${index}`, detail);
 }
@@ -244,7 +254,8 @@ export function missingNumbers(members: readonly PlacedMember[], end: number): n
   const ofErased: [seq: number, index: number][] = [];
   const failAt = (index: number, detail: string) =>
     fail('seq_mismatch', `/members/${index}`, detail);
-  members.forEach(({ aep }, i) => {
+  members.forEach((member, i) => {
+    const { aep } = member;
     if (aep === null || !('run' in aep.subject)) return;
     const { seq } = aep.subject.run;
     const pendingId = aep.evidence.approval?.pending_proof_id;
@@ -253,7 +264,7 @@ export function missingNumbers(members: readonly PlacedMember[], end: number): n
         failAt(i, 'an earlier member is a second decision about the same pending proof');
       }
       decidedPending.add(pendingId);
-      const pending = requirePending(members.slice(0, i), pendingId, seq, i);
+      const pending = requirePending(members.slice(0, i), member, pendingId, seq, i);
       if (pending.aep === null) ofErased.push([seq, i]);
       return;
     }
@@ -262,11 +273,11 @@ export function missingNumbers(members: readonly PlacedMember[], end: number): n
     }
     numbers.add(seq);
   });
-  if (numbers.size !== end && members.every(({ aep }) => aep !== null)) {
-    const detail = `the run has ${numbers.size} numbered requests, but its close states ${end}`;
+  const missing = Array.from({ length: end }, (_, seq) => seq).filter((seq) => !numbers.has(seq));
+  if (missing.length > members.filter(({ aep }) => aep === null).length) {
+    const detail = `${missing.length} numbers are missing, more than the members that are erased`;
     fail('seq_mismatch', '/members', detail);
   }
-  const missing = Array.from({ length: end }, (_, seq) => seq).filter((seq) => !numbers.has(seq));
   const unclaimed = new Set(missing);
   for (const [seq, i] of ofErased) {
     if (unclaimed.delete(seq)) continue;

@@ -1,6 +1,6 @@
-import { equalBytes, fromBase64, fromBase64Url, fromUtf8Lossy, toBase64, toHex } from '../bytes.js';
+import { equalBytes, fromBase64, fromBase64Url, fromUtf8, toBase64, toHex } from '../bytes.js';
 import { uncheckedCheckpoint, type Checkpoint, parseTlogProof } from '../checkpoint.js';
-import { ProtocolError } from '../errors.js';
+import { attempt, ProtocolError } from '../errors.js';
 import { isSignedBy } from '../offline.js';
 import { openPinned, type LogPin } from '../offline/trust.js';
 import {
@@ -148,11 +148,10 @@ export class Monitor {
     const at = this.options.now();
     await this.guard(files, async () => {
       const bytes = await this.readCheckpoint(files);
-      if (bytes === null) {
-        this.add('checkpoint_missing', files.where, 'there is no checkpoint');
-        return;
-      }
-      const note = fromUtf8Lossy(bytes);
+      if (bytes === null)
+        return this.add('checkpoint_missing', files.where, 'there is no checkpoint');
+      // Other readers reject a note that is not UTF-8. The empty text is malformed, too.
+      const note = attempt(() => fromUtf8(bytes)) ?? '';
       const checkpoint = this.openNote(note, files.where);
       if (checkpoint !== null) {
         const tree = this.treeOf(checkpoint, files);

@@ -11,7 +11,7 @@ export type PinnedKeys = readonly [LogVkey, ...LogVkey[]];
 
 /**
  * Pins vkeys of one name, which is the log's origin: keys of different logs must not be mixed. Throws
- * `malformed_vkey` for an unusable or duplicate key, different names, or an empty list.
+ * `malformed_vkey` for an unusable key, a repeated key id, different names, or an empty list.
  */
 export function pinKeys(sha256: Sha256, vkeys: readonly PinnedLogKey[]): PinnedKeys {
   const [first, ...others] = vkeys.map((pin) => logKeyOf(sha256, pin));
@@ -20,8 +20,9 @@ export function pinKeys(sha256: Sha256, vkeys: readonly PinnedLogKey[]): PinnedK
     if (other.name !== first.name)
       throw malformedVkey(`the vkeys have different names: ${first.name} and ${other.name}`);
     const before = [first, ...others.slice(0, index)];
-    if (before.some(({ publicKey }) => equalBytes(publicKey, other.publicKey)))
-      throw malformedVkey(`duplicate vkey of ${first.name}`);
+    // A signature states only the name and the id of its key.
+    if (before.some(({ keyHash }) => equalBytes(keyHash, other.keyHash)))
+      throw malformedVkey(`two vkeys of ${first.name} are equal or have the same key id`);
   });
   return [first, ...others];
 }

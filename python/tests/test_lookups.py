@@ -39,7 +39,12 @@ def test_a_verified_answer_has_the_snapshot_of_its_evidence() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"route": "proofs"}, {"view": "timeline"}, {"now": "2026-11-22T09:00:00Z"}, {"now": "2026-11-22"}]
+    "options",
+    [
+        *({"route": "proofs"}, {"view": "timeline"}, {"now": "2026-11-22T09:00:00Z"}, {"now": "2026-11-22"}),
+        # A view is about one proof, not about a package.
+        *({"view": "history"}, {"view": "chain", "route": "generic"}, {"view": "chain", "route": "proof"}),
+    ],
 )
 def test_an_unknown_lookup_or_a_malformed_time_is_invalid_input(options: dict[str, Any]) -> None:
     with pytest.raises(SvcError) as caught:

@@ -90,6 +90,12 @@ def test_entries_of_altered_files_are_rejected(size: int, firsts: list[int]) -> 
                 assert caught.value.code == "evidence_rejected"
 
 
+def test_a_checkpoint_that_is_not_utf_8_is_malformed() -> None:
+    with pytest.raises(SvcError) as caught:
+        Log(5).entries_from(0, "/log/checkpoint", lambda note: note + b"\xe2\x80\x94 \xff AAAAAAA=\n")
+    assert (caught.value.code, caught.value.fault) == ("evidence_rejected", "malformed_note")
+
+
 def test_a_bundle_may_have_entries_of_the_greatest_length() -> None:
     ranges = ",".join(f"[{9 * 10**14 + 2 * at},{9 * 10**14 + 2 * at + 1}]" for at in range(1000))
     entry = '{"cause":"lost","ranges":[%s],"schema_version":"svc.registry.entry/1.1","time":"%s","type":"erasure"}'

@@ -7,6 +7,7 @@ them.
 import base64
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def member(name: str, seq: int | None, effect: str = "ADMIT", pending: str | Non
     """A member of a run; without `seq`, an erased member."""
     approval = None if pending is None else {"pending_proof_id": pending}
     aep = None if seq is None else {"evidence": {"approval": approval}, "subject": {"run": {"seq": seq}}}
-    return Place({"proof_id": name, "effect": effect}, aep, 0, Checkpoint(0, b""))
+    return Place({"proof_id": name, "effect": effect, "aep_hash": name}, aep, 0, Checkpoint(0, b""), pending)
 
 
 HELD, GONE = member("a", 0, "REQUIRE_APPROVAL"), member("a", None, "REQUIRE_APPROVAL")
@@ -123,6 +124,7 @@ HELD, GONE = member("a", 0, "REQUIRE_APPROVAL"), member("a", None, "REQUIRE_APPR
         ([GONE, member("b", 0, pending="a"), member("c", 1)], [0]),
         ([HELD, member("b", 0, pending="a"), member("c", 0, pending="a"), member("d", 1)], None),
         ([HELD, member("b", 1, pending="a"), member("c", 1)], None),
+        ([HELD, replace(member("b", 0, pending="a"), approved="b"), member("c", 1)], None),
         ([GONE, member("b", 1, pending="a"), member("c", 1)], None),
         ([member("b", 0, pending="a"), HELD, member("c", 1)], None),
         ([member("a", 0), member("b", 0, pending="a"), member("c", 1)], None),
@@ -263,6 +265,16 @@ def test_the_text_of_a_note_may_be_one_empty_line() -> None:
     assert open_note(f"\n\n— {vkey.name} {line}\n", [vkey]) == ("\n", [vkey])
 
 
+def test_notes_and_names_of_keys_have_no_lone_surrogate() -> None:
+    case, text = vectors("checkpoint"), vectors("tlog-proof")["text"]
+    pins = Pins(log_vkey=case["vkey"], log_origin="log.example/svc")
+    entry = vectors("log-entry")[int(vectors("tlog-proof")["index"])]["canonical"]
+    for altered in (text.replace("svc\n", "svc\ud800\n"), f"{text}— \ud800 AAAAAAA=\n"):
+        assert verify_tlog_proof(altered, entry, pins).fault == "malformed_note"
+    with pytest.raises(SvcError, match="malformed_vkey"):
+        Pins(log_vkey="\ud800" + case["vkey"], log_origin="log.example/svc")
+
+
 @pytest.mark.parametrize(("time", "counts"), [(0, False), (1, True), (2**53 - 1, True), (2**53, False)])
 def test_a_cosignature_counts_only_with_a_time(time: int, counts: bool) -> None:
     key = Ed25519PrivateKey.generate()
@@ -334,6 +346,19 @@ def test_an_entry_has_an_origin_of_at_most_512_characters(length: int, is_entry:
     else:
         with pytest.raises(InvalidError, match="malformed_entry"):
             read_entry(canonical_json(snapshot).encode())
+
+
+def test_the_key_of_a_log_key_entry_can_verify_signatures() -> None:
+    def entry_of(public: bytes) -> bytes:
+        data = b"\1" + public
+        key_id = sha256(b"log.example\n" + data)[:4].hex()
+        vkey = f"log.example+{key_id}+{base64.b64encode(data).decode()}"
+        members = {"schema_version": "svc.registry.entry/1.1", "type": "key", "time": "2026-11-22T08:00:00.000Z"}
+        return canonical_json(members | {"use": "log", "change": "activate", "vkey": vkey}).encode()
+
+    assert read_entry(entry_of(Ed25519PrivateKey.generate().public_key().public_bytes_raw()))
+    with pytest.raises(InvalidError, match="malformed_entry"):
+        read_entry(entry_of(bytes(32)))
 
 
 @pytest.mark.parametrize("pinned", [{"log_origin": "log.example"}, {"policy": "quorum none\n"}])

@@ -199,10 +199,13 @@ describe('monitor of a publisher that misuses its genuine keys', () => {
 describe('monitor of one source', () => {
   const altered = (bytes: Uint8Array): Uint8Array =>
     bytes.map((byte, at) => (at === bytes.length - 1 ? byte ^ 1 : byte));
+  const notUtf8 = (note: Uint8Array): Uint8Array =>
+    concat(note, utf8('\u2014 '), Uint8Array.of(0xff), utf8(' AAAAAAA=\n'));
 
   it.each([
     ['no checkpoint', 'checkpoint', null, 'checkpoint_missing'],
     ['an unsigned checkpoint', 'checkpoint', utf8('x'), 'checkpoint_unverifiable'],
+    ['a checkpoint that is not UTF-8', 'checkpoint', notUtf8, 'checkpoint_unverifiable'],
     ['no entries', 'tile/entries/000.p/11', null, 'log_damaged'],
     ['other entries', 'tile/entries/000.p/11', altered, 'log_damaged'],
     ['fewer entries', 'tile/entries/000.p/11', utf8('\0\u0001x'), 'log_damaged'],

@@ -100,6 +100,7 @@ it('missingNumbers > requires that a second decision repeats the number of its p
     [placed('second', 1, 'held'), held],
     [held, placed('second', 1, 'first')],
     [{ ...held, effect: 'DENY' as const }, placed('second', 1, 'held')],
+    [{ ...held, aepHash: 'another than the approved AEP' }, placed('second', 1, 'held')],
     [held, placed('second', 1, 'held'), placed('third', 1, 'held')],
     [held, placed('other', 1)],
     [erased, placed('second', 0, 'held')],

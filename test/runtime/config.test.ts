@@ -167,7 +167,7 @@ describe('configuration', () => {
     [facade, { PINS_FILE: '', DATA_DIR: '/x' }, /^PINS_FILE names \/x\/pins.json, which cannot be/],
     [facade, { PINS_FILE: '/etc/hostname' }, /which is not the output of "admin pins"/],
     [facade, pinning('a+0a1b2c3d+AA=='), /not usable: unusable vkey a/],
-    [facade, pinning(LOG, [{ vkey: LOG, from_size: 1 }]), /not usable: duplicate vkey/],
+    [facade, pinning(LOG, [{ vkey: LOG, from_size: 1 }]), /not usable: two vkeys/],
     [
       facade,
       pinning(LOG, [{ ...RETIRED, size: 1 } as never]),

@@ -118,7 +118,7 @@ SNAPSHOT = _logged(
 _AEP_KEY = key_entry(_is_since_1970, _is_usable)
 _LOG_KEY = {
     "use": f.one_of("log"),
-    "vkey": lambda value: f.is_name(value) and f.matches(lambda text: parse_vkey(text) is not None, value),
+    "vkey": lambda value: f.is_name(value) and f.matches(lambda text: is_usable_key(parse_vkey(text).public), value),
 }
 ENTRY = f.by(
     "type",

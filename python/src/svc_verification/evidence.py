@@ -9,6 +9,7 @@ from typing import Any
 from . import forms as f
 from .answers import ROUTES, Answer, State, asserts_validity, identify, route_of, status_in
 from .encoding import (
+    KINDS,
     base64_bytes,
     canonical,
     current_time,
@@ -83,15 +84,14 @@ def verify_evidence(
     """The answer that evidence proves.
 
     `identifier` is the identifier that the reader looks up; for a share, it is the token, which the evidence does not
-    contain. `route` is a kind of lookup, `view` is `history` or `chain`, `max_age` is in seconds.
+    contain. `route` is a kind of lookup. `view` is `history` of a proof, passport, certificate or trust artifact, or
+    `chain` of the last three. `max_age` is in seconds.
 
     Raises `SvcError`: `evidence_outdated` for an answer that no longer holds, else `evidence_rejected`. A revocation
     holds at any age.
     """
     require_time(now)
     route = "generic" if route == "identifier" else route
-    if route not in (None, *ROUTES) or view not in (None, "history", "chain"):
-        raise SvcError("invalid_input", f"/route or /view: there is no lookup {route} with the view {view}")
     if pins.log is None:
         raise SvcError("unusable_pin", "evidence needs pins of a log")
     with raising("evidence_rejected", "the evidence is rejected"):
@@ -99,6 +99,9 @@ def verify_evidence(
         identifier = document["identifier"] if identifier is None else identifier
         named = sha256(identifier.encode()).hex() if is_share_token(identifier) else identifier
         require(document["identifier"] == named, "wrong_identifier")
+        route = route or route_of(identifier)
+        if route not in {None: ROUTES, "history": KINDS, "chain": KINDS[1:]}.get(view, ()):
+            raise SvcError("invalid_input", f"/route or /view: there is no lookup {route} with the view {view}")
         snapshot = document["snapshot"]
         index, checkpoint = _open_snapshot(document, pins.log)
         state, shards = _check_lookups(document, identifier)
@@ -106,7 +109,7 @@ def verify_evidence(
         times = [snapshot["time"]] + [one["expired_through"] for one in snapshot["logs"] if one["shard"] in shards]
         age = max(0, moment - min(map(milliseconds, times)))
         require(milliseconds(snapshot["time"]) <= moment + MAX_AHEAD, "evidence_ahead")
-        answer = state.answer(route or route_of(identifier), identifier, view)
+        answer = state.answer(route, identifier, view)
         # Even old evidence proves a revocation, which is irreversible. If the answer also reports other artifacts as
         # valid, such as members of a package, the evidence must be current.
         if status_in(answer) != "REVOKED" or asserts_validity(answer):

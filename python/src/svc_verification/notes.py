@@ -12,7 +12,8 @@ from .encoding import read_base64, sha256
 from .errors import InvalidError, require
 from .forms import is_root, pattern
 
-KEY_NAME = "[^+\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff]+"
+# Lone surrogates have no UTF-8 form.
+KEY_NAME = "[^+\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff\ud800-\udfff]+"
 ED25519, COSIGNATURE = 1, 4
 is_size_text = pattern("0|[1-9][0-9]{0,15}")
 
@@ -48,7 +49,7 @@ def parse_note(note: str) -> tuple[str, list[Signature]]:
     """The text of a signed note, and its signatures."""
     require(len(note.encode(errors="replace")) <= 1_000_000, "malformed_note")
     text, separator, lines = note.rpartition("\n\n")
-    is_note = separator and lines.endswith("\n") and not re.search("[\0-\x09\x0b-\x1f]", text)
+    is_note = separator and lines.endswith("\n") and not re.search("[\0-\x09\x0b-\x1f\ud800-\udfff]", text)
     require(is_note and 1 <= lines.count("\n") <= 64, "malformed_note")
     return text + "\n", [_parse_signature(line) for line in lines.split("\n")[:-1]]
 

@@ -45,12 +45,16 @@ def verify_run(package: Document, pins: Pins) -> RunResult:
 
 @dataclass
 class Place:
-    """A proof of a run, with its place in the log; `aep` is None when its payload was erased."""
+    """A proof of a run, with its place in the log; `aep` is None when its payload was erased.
+
+    `approved` is the hash of the pending AEP that the approval of a second decision names.
+    """
 
     entry: dict[str, Any]
     aep: dict[str, Any] | None
     index: int
     tree: Checkpoint
+    approved: str | None = None
 
 
 def _verify_run(result: RunResult, package: Any, pins: Pins, log: PinnedLog) -> None:
@@ -66,7 +70,9 @@ def _verify_run(result: RunResult, package: Any, pins: Pins, log: PinnedLog) -> 
     require(is_ascending(indexes) and all(one.tree == close.tree for one in others), "log_order_mismatch")
     hashes = [[one.entry["proof_id"], one.entry["aep_hash"]] for one in others]
     stated = (subject["count"], subject["members_hash"])
-    require(stated == (len(others), document_hash(hashes)), "members_mismatch")
+    # An entry with the id of an earlier proof does not count (spec/log.md, 11).
+    ids = {one.entry["proof_id"] for one in (*others, close)}
+    require(stated == (len(others), document_hash(hashes)) and len(ids) > len(others), "members_mismatch")
     aeps = [one.aep for one in others if one.aep is not None]
     require(all(_is_of_run(aep, closing) for aep in aeps), "run_mismatch")
     result.missing = missing_numbers(others, subject["run"]["seq"])
@@ -88,7 +94,7 @@ def missing_numbers(members: list[Place], end: int) -> list[int]:
     """
     seqs: list[int] = []
     of_erased: list[int] = []
-    first: dict[str, tuple[str, int | None]] = {}
+    first: dict[str, tuple[str, int | None, str]] = {}
     decided: set[str] = set()
     for one in members:
         seq = None
@@ -98,16 +104,17 @@ def missing_numbers(members: list[Place], end: int) -> list[int]:
                 seqs.append(seq)
             else:
                 pending = approval["pending_proof_id"]
-                effect, its_seq = first.get(pending, (None, None))
+                effect, its_seq, its_hash = first.get(pending, (None, None, ""))
                 require(effect == "REQUIRE_APPROVAL" and its_seq in (None, seq), "seq_mismatch")
+                require(its_hash == one.approved, "seq_mismatch")
                 require(pending not in decided, "seq_mismatch")
                 decided.add(pending)
                 if its_seq is None:
                     of_erased.append(seq)
-        first[one.entry["proof_id"]] = one.entry["effect"], seq
+        first[one.entry["proof_id"]] = one.entry["effect"], seq, one.entry["aep_hash"]
     require(len({*seqs}) == len(seqs) and max(seqs, default=-1) < end, "seq_mismatch")
     missing = sorted({*range(end)} - {*seqs})
-    require(not missing or any(one.aep is None for one in members), "seq_mismatch")
+    require(len(missing) <= sum(one.aep is None for one in members), "seq_mismatch")
     require(len({*of_erased}) == len(of_erased) and {*of_erased} <= {*missing}, "seq_mismatch")
     return missing
 
@@ -120,4 +127,6 @@ def _place_of(document: dict[str, Any], pins: Pins, log: PinnedLog) -> Place:
         require(result.included, "not_in_tree")
         aep = result.aep
     proof = parse_tlog_proof(document["tlog_proof"])
-    return Place(document["entry"], aep, proof.index, log.check_inclusion(document["entry"], proof))
+    approval, tree = document["approval"], log.check_inclusion(document["entry"], proof)
+    approved = None if approval is None else approval["envelope"]["statement"]["aep_hash"]
+    return Place(document["entry"], aep, proof.index, tree, approved)

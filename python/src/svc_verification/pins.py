@@ -42,8 +42,9 @@ class PinnedLog:
             size = pin.get("from_size")
             require(size is None or is_index(size), "malformed_vkey")
             self.sizes[parse_vkey(pin["vkey"])] = size
-        names = {key.name for key in self.sizes}
-        require(len(self.sizes) == len(given) and len(names) == 1, "malformed_vkey")
+        # A signature states only the name and the id of its key.
+        ids, names = {key.key_hash for key in self.sizes}, {key.name for key in self.sizes}
+        require(len(ids) == len(given) and len(names) == 1, "malformed_vkey")
         require(all(is_usable_key(key.public) for key in self.sizes), "unusable_key")
         require(isinstance(origin, str) and re.fullmatch("[^\0-\x1f]+", origin), "malformed_origin")
         require(policy is None or isinstance(policy, str), "malformed_policy")

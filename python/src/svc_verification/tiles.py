@@ -42,7 +42,8 @@ async def read_log(service: Service, first: int, log: PinnedLog | None) -> list[
         raise SvcError("invalid_input", "read_log needs pins of a log, and an index from 0")
     note = await service.read("/log/checkpoint", accept="text/plain")
     with raising("evidence_rejected", "the log is rejected"):
-        checkpoint = log.open(note.content.decode(errors="replace"))
+        # Bytes that are not UTF-8 become lone surrogates, which a note cannot have.
+        checkpoint = log.open(note.content.decode(errors="surrogateescape"))
         size, number = checkpoint.size, first // WIDTH
         if first >= size:
             return []
