@@ -72,6 +72,8 @@ export class Cosigner {
   /** Starts to collect cosignatures of a published checkpoint, unless a collection is running. Never throws. */
   submit(note: string, size: number): void {
     if (this.round !== null || this.isFinished(note)) return;
+    // One per round: Node keeps a reference to each signal derived from a living one.
+    this.stopping = new AbortController();
     this.round = this.run(note, size).finally(() => {
       this.round = null;
     });
@@ -80,7 +82,6 @@ export class Cosigner {
   /** Aborts the running collection, and waits for its end. */
   async stop(): Promise<void> {
     this.stopping.abort();
-    this.stopping = new AbortController();
     await this.round;
   }
 

@@ -308,7 +308,8 @@ function openConnection(
       socket = connectSocket({ ...address, noDelay: true });
       // This handler runs before the driver rejects the statement, because the caller may repeat the statement at once.
       socket.once('error', onError);
-      return Object.assign(socket, { host: name });
+      // The driver names these members in its errors.
+      return Object.assign(socket, { host: name, ...address });
     },
   };
   const client = postgres(url, own) as Client;

@@ -38,14 +38,16 @@ export async function eraseAdmission(
 ): Promise<Erased[]> {
   const ids = await holdersOfRequest(tx, proofId);
   await holdKeys(tx);
-  const erased = await erasePayloads(tx, ids, order);
+  const erased = await eraseRows(tx, ids, order);
   const skipped = ids.find((id) => !erased.some((one) => one.proofId === id));
   if (skipped !== undefined) {
     throw new AdministrationError(
       `admission ${skipped}, or a revocation of it, is still pending: erase ${proofId} when neither is pending`,
     );
   }
+  // Before the append, whose lock delays every admission until the transaction ends.
   await eraseTraces(tx, erased);
+  await appendErasures(tx, 'erased', newLeavesOf(erased));
   return erased;
 }
 
@@ -114,8 +116,23 @@ export async function erasePayloads(
   proofIds: readonly string[],
   order: ErasureOrder,
 ): Promise<Erased[]> {
+  const erased = await eraseRows(tx, proofIds, order);
+  await appendErasures(tx, 'erased', newLeavesOf(erased));
+  return erased;
+}
+
+type ErasedRow = Erased & { leafIndex: number | null };
+
+const newLeavesOf = (erased: readonly ErasedRow[]): number[] =>
+  erased.flatMap(({ isNew, leafIndex }) => (isNew ? (leafIndex ?? []) : []));
+
+async function eraseRows(
+  tx: Transaction,
+  proofIds: readonly string[],
+  order: ErasureOrder,
+): Promise<ErasedRow[]> {
   // Does not lock pending admissions: a worker that holds the append lock may reject them.
-  const decided = await tx<(Omit<Erased, 'isNew'> & { leafIndex: number | null })[]>`
+  const decided = await tx<Omit<ErasedRow, 'isNew'>[]>`
     select i.proof_id as "proofId", i.tenant_no as "tenantNo", i.lane, i.request_hash as "requestHash",
       e.leaf_index as "leafIndex"
     from svc.intake i left join svc.log_entry e using (proof_id)
@@ -124,12 +141,11 @@ export async function erasePayloads(
         where r.proof_id = i.proof_id)
     order by i.proof_id for update of i`;
   const recorded = await nullPayloads(tx, decided, order);
-  const erased = decided.map((one) => ({ ...one, isNew: recorded.has(one.proofId) }));
-  const ids = decided.map(({ proofId }) => proofId);
-  await eraseReasons(tx, ids);
-  const leaves = erased.flatMap(({ isNew, leafIndex }) => (isNew ? (leafIndex ?? []) : []));
-  await appendErasures(tx, 'erased', leaves);
-  return erased;
+  await eraseReasons(
+    tx,
+    decided.map(({ proofId }) => proofId),
+  );
+  return decided.map((one) => ({ ...one, isNew: recorded.has(one.proofId) }));
 }
 
 /**

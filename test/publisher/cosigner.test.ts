@@ -2,7 +2,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { Checkpoints } from '#api/public/log/checkpoints';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { cosign } from '#protocol/cosignature';
@@ -137,6 +137,23 @@ it('cosigner > renews cosignatures although the clock is set an hour back', asyn
   await publisher.runCycle();
   await expect.poll(() => witnesses[0]!.state.requests).toBe(requests + 1);
   await expect.poll(() => publisher.quorumAgeMs()).toBe(0);
+});
+
+it('cosigner > leaves no signal behind: Node keeps a reference to each signal derived from a living one', async () => {
+  const derived = vi.spyOn(AbortSignal, 'any');
+  snapshot.onClose(() => derived.mockRestore());
+  const publisher = open();
+  const sourcesOfRound = async (): Promise<AbortSignal[]> => {
+    answers = [];
+    snapshot.grow(3);
+    await publisher.runCycle();
+    await expect.poll(() => answers.length).toBe(3);
+    return derived.mock.calls.splice(0).flatMap(([sources]) => [...sources]);
+  };
+  const first = await sourcesOfRound();
+  const second = await sourcesOfRound();
+  expect(second.length).toBeGreaterThan(0);
+  expect(second.filter((source) => first.includes(source))).toEqual([]);
 });
 
 it('cosigner > needs only the quorum, and learns which tree size a witness has cosigned', async () => {

@@ -150,6 +150,16 @@ it('pool > causes no unhandled rejection when the connection is cut during sessi
   expect(unhandled).toEqual([]);
 });
 
+it('pool > names address and port of a server that does not answer', async () => {
+  const server = createServer((socket: Socket) => void socket.on('error', () => undefined));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  closes.push(() => server.close());
+  const { port } = server.address() as AddressInfo;
+  const sql = open(`postgres://someone@127.0.0.1:${String(port)}/svc`, { connectTimeoutMs: 100 });
+  const message = `write CONNECT_TIMEOUT 127.0.0.1:${String(port)}`;
+  expect(await outcomeOf(sql`select 1`)).toMatchObject({ code: 'CONNECT_TIMEOUT', message });
+});
+
 it('TaskWatchdog > reports a task that hangs although others complete', async () => {
   const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
   const stalled: StallError[] = [];

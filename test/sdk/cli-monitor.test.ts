@@ -1,8 +1,14 @@
 import { randomUUID } from 'node:crypto';
+import { rmSync } from 'node:fs';
 import fs, { mkdir, readdir, rm, symlink, utimes } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
+import { Monitor } from '#protocol/monitor/monitor';
+import { nativeSha256 as sha256, nativeVerify as verify } from '#runtime/crypto/node';
+import { runMonitor } from '#sdk/cli/monitor/run';
 import { openStore } from '#sdk/cli/monitor/store';
 import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
 import { proofIdOf } from '../fixtures/public-log.js';
@@ -169,6 +175,37 @@ it('svc monitor > ignores a file that was deleted after it listed the watched di
   fs.readdir = list;
   syncBuiltinESMExports();
   expect(await look('--watch', 'kept')).toMatchObject({ code: 1 });
+});
+
+setFlagsFromString('--expose-gc');
+const collectGarbage = runInNewContext('gc') as () => void;
+
+it('svc monitor > frees the memory of a watched file after its deletion', async () => {
+  await mkdir(join(folder.path, 'kept'));
+  const file = await folder.write('kept/old.json', [receiptEvidence(20, log.keys.aep)]);
+  const watched: WeakRef<object>[] = [];
+  const { pass } = Monitor.prototype;
+  Monitor.prototype.pass = function (sources, some = []) {
+    watched.push(...some.map((one) => new WeakRef(one)));
+    return pass.call(this, sources, some);
+  };
+  onTestFinished(() => void (Monitor.prototype.pass = pass));
+  const stop = new AbortController();
+  let passes = 0;
+  const remains: boolean[] = [];
+  const passed = (): void => {
+    passes += 1;
+    collectGarbage();
+    remains.push(watched[0]?.deref() !== undefined);
+    if (passes === 2) rmSync(join(folder.path, file));
+    if (passes === 5) stop.abort();
+  };
+  const watch = [join(folder.path, 'kept')];
+  const source = { sources: [api.url] as [string], logVkeys: [log.keys.log.vkey], watch };
+  const settings = { ...source, intervalMs: 1, once: false };
+  await runMonitor({ sha256, verify }, settings, { finding: () => undefined, passed }, stop.signal);
+  expect(watched).toHaveLength(2);
+  expect(remains).toEqual([true, true, expect.any(Boolean), false, false]);
 });
 
 it('svc monitor > reports watched files that it cannot use, and watches the others', async () => {

@@ -13,7 +13,7 @@ import { storeBatch, batchItem } from '../fixtures/batch-items.js';
 import { workBatches } from '../fixtures/engine.js';
 import { withoutTriggers } from '../fixtures/database.js';
 import { ERASURE_ORDER, eraseProof } from '../fixtures/erase.js';
-import { untilWaiting } from '../fixtures/hold-lock.js';
+import { APPEND_LOCK, holdLock, untilWaiting } from '../fixtures/hold-lock.js';
 import { valuesHolding } from '../fixtures/marks.js';
 import { TcpProxy } from '../fixtures/tcp-proxy.js';
 import { useRegistry } from '../fixtures/use-registry.js';
@@ -228,4 +228,15 @@ it('eraseAdmission > leaves no hash of the item in a batch that repeats the item
   await engine.end();
   await proxy.close();
   await workBatches(registry);
+});
+
+it('eraseAdmission > takes the append lock only after it has erased the batches', async () => {
+  const item = registry.item();
+  await batchOf([item]);
+  const release = await holdLock(db.sql, 'select from svc.batch for update');
+  const erasing = erase(item.proofId);
+  await untilWaiting(db.sql);
+  await expect(db.sql.unsafe(`${APPEND_LOCK} nowait`)).resolves.toHaveLength(1);
+  await release();
+  await erasing;
 });

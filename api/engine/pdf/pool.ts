@@ -45,6 +45,8 @@ export function createPdfRenderer(options: PdfRendererOptions) {
       maxThreads: threads,
       idleTimeout: IDLE_MS,
       resourceLimits: { maxOldGenerationSizeMb: THREAD_MEMORY_MB },
+      // Piscina would require the ES module, and Node ends the process when a timeout interrupts that.
+      execArgv: ['--no-experimental-require-module'],
       // Rendering parses untrusted text: keep the environment's secrets out of the threads.
       env: {},
     });

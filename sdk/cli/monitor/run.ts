@@ -120,13 +120,18 @@ function openWatched(
   paths: readonly string[],
   report: (file: string, detail: string) => void,
 ) {
-  const known = new Map<string, { version: string; watched: Watched[] }>();
+  type Known = Map<string, { version: string; watched: Watched[] }>;
+  /** The files of the last call. */
+  let known: Known = new Map();
 
-  async function read(file: string): Promise<Watched[]> {
+  async function read(file: string, before: Known): Promise<Watched[]> {
     const { mtimeMs, size } = await stat(file);
     const version = `${String(mtimeMs)} ${String(size)}`;
-    const before = known.get(file);
-    if (before?.version === version) return before.watched;
+    const same = before.get(file);
+    if (same?.version === version) {
+      known.set(file, same);
+      return same.watched;
+    }
     const bytes = await readFile(file);
     const watched = parseWatched(sha256, bytes, fromUtf8Lossy(bytes), Math.floor(mtimeMs));
     if (watched === undefined) {
@@ -138,6 +143,8 @@ function openWatched(
 
   return async (): Promise<Watched[]> => {
     const watched: Watched[] = [];
+    const before = known;
+    known = new Map();
     const reporting = async <T>(path: string, work: Promise<T[]>): Promise<T[]> =>
       work.catch((cause: unknown) => {
         report(path, `the file is not watched: ${(cause as Error).message}`);
@@ -145,7 +152,7 @@ function openWatched(
       });
     for (const path of paths) {
       for (const file of await reporting(path, filesOf(path))) {
-        const found = read(file).catch(async (error: unknown) => {
+        const found = read(file, before).catch(async (error: unknown) => {
           // Skips a file that was deleted after the listing, but reports a link to a missing file.
           if (file !== path && (await lstat(file).then(() => false, isMissing))) return [];
           throw error;

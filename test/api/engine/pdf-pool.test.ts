@@ -80,6 +80,18 @@ describe('PDF renderer', () => {
     await renderer.close();
   });
 
+  it('imports its file: Node ends the process when a timeout interrupts the require of an ES module', async () => {
+    const loaded = join(folder, 'loaded.mjs');
+    await writeFile(
+      loaded,
+      `const { stack } = new Error();
+      export default () => new Uint8Array([Number(stack.includes('cjs/loader'))]);`,
+    );
+    const renderer = createPdfRenderer({ ...PDF_DEFAULTS, file: loaded });
+    expect([...(await renderer.render(task(0), 1))]).toEqual([0]);
+    await renderer.close();
+  });
+
   it('ends a request at the timeout when its thread fails silently', async () => {
     const [failing, begun] = [join(folder, 'failing.mjs'), join(folder, 'begun')];
     await writeFile(
