@@ -245,6 +245,8 @@ it('isUnavailable > returns true for error codes of an outage, also inside a tra
     '57P01',
     '57P03',
     '57014',
+    '25P03',
+    '25P04',
     '25006',
   ]) {
     const error: unknown = await failWith(code).catch((reason: unknown) => reason);
