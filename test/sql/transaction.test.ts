@@ -6,6 +6,7 @@ import {
   pipeline,
   type Pool,
   inOneRoundTrip,
+  requirePrimary,
   type Statement,
   type Transaction,
   transaction,
@@ -233,6 +234,18 @@ const failWith = (code: string) =>
   transaction(db.sql, (tx) =>
     tx.unsafe(`do $$ begin raise exception using errcode = '${code}'; end $$`),
   );
+
+it('requirePrimary > rejects while the database is read-only', async () => {
+  const setReadOnly = (value: string) =>
+    db.sql.unsafe(`alter role svc_engine in database ${db.name} ${value}`);
+  await setReadOnly('set default_transaction_read_only = on');
+  const error: unknown = await requirePrimary(db.as('svc_engine')).catch(
+    (reason: unknown) => reason,
+  );
+  await setReadOnly('reset default_transaction_read_only');
+  expect(isUnavailable(error)).toBe(true);
+  await requirePrimary(db.as('svc_engine'));
+});
 
 it('isUnavailable > returns true for error codes of an outage, also inside a transaction, and for no other code', async () => {
   for (const code of [
