@@ -5,7 +5,10 @@ process.once('SIGINT', () => stopping.abort());
 process.once('SIGTERM', () => stopping.abort());
 
 // When the reader of the findings is gone, the check counts as incomplete.
-process.stdout.on('error', () => process.exit(3));
+process.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
+  if (code !== 'EPIPE') process.stderr.write(`standard output cannot be written (${code ?? ''})\n`);
+  process.exit(3);
+});
 
 const exitCode = await check(process.argv.slice(2), {
   out: (text) => process.stdout.write(text),
@@ -13,5 +16,7 @@ const exitCode = await check(process.argv.slice(2), {
   isTerminal: process.stderr.isTTY,
   signal: stopping.signal,
 });
-// Exits after the last write has succeeded or failed.
-process.stdout.write('', (error) => process.exit(error ? 3 : exitCode));
+// Exits after the last write has succeeded.
+process.stdout.write('', (error) => {
+  if (!error) process.exit(exitCode);
+});

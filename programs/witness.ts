@@ -1,3 +1,4 @@
+import { attempt } from '#protocol/errors';
 import { COSIGNATURE_TYPE, formatVkey, noteSigner, parseVkey, type Vkey } from '#protocol/note';
 import { witnessConfig } from '#runtime/config';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -22,6 +23,13 @@ await runService('witness', witnessConfig, async (program) => {
   }
   const heads = await openCosignedHeads(config.witnessDir, (error) => program.fail(error));
   program.onStop(heads.unlock);
+  for (const origin of logs.keys()) {
+    if (attempt(() => heads.latest(origin)) !== null) continue;
+    log.warn(
+      { origin },
+      'witness: WITNESS_DIR has no tree head of a log, so this witness cosigns any tree of it',
+    );
+  }
   const handler = witnessHandler(
     {
       signer: noteSigner(nativeSha256, name, key, COSIGNATURE_TYPE),

@@ -36,27 +36,43 @@ export async function openCosignedHeads(directory: string, onLost: (error: Error
   });
   const fileOf = (origin: string): string =>
     join(directory, `${hashHex(nativeSha256, utf8(origin))}.head`);
+  /** The size of the last head of each log that this process read or stored. */
+  const known = new Map<string, number>();
   return {
     unlock,
     /**
      * The head that was cosigned last, or null. Reads the file each time, because another process may
      * have replaced it.
+     *
+     * @throws Error also when the directory has an older head than before, or none
      */
     latest: (origin: string): Checkpoint | null => {
-      const file = fileOf(origin);
-      let text: string;
-      try {
-        text = readFileSync(file, 'utf8');
-      } catch (error) {
-        if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-        throw error;
-      }
-      const head = parseCheckpoint(text);
-      if (head.origin !== origin) throw new Error(`${file} belongs to another log: ${head.origin}`);
+      const head = readHead(fileOf(origin), origin);
+      const size = head?.size ?? 0;
+      if (size < (known.get(origin) ?? 0))
+        throw new Error(
+          `${fileOf(origin)} is lost or was restored: the last cosigned head is newer`,
+        );
+      known.set(origin, size);
       return head;
     },
     /** Replaces the head of a log; durable when this returns. */
-    store: (head: Checkpoint): void =>
-      writePrivateFile(fileOf(head.origin), formatCheckpoint(head)),
+    store: (head: Checkpoint): void => {
+      writePrivateFile(fileOf(head.origin), formatCheckpoint(head));
+      known.set(head.origin, head.size);
+    },
   };
+}
+
+function readHead(file: string, origin: string): Checkpoint | null {
+  let text: string;
+  try {
+    text = readFileSync(file, 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw error;
+  }
+  const head = parseCheckpoint(text);
+  if (head.origin !== origin) throw new Error(`${file} belongs to another log: ${head.origin}`);
+  return head;
 }

@@ -60,9 +60,18 @@ export interface ConnectOptions {
 /**
  * Every statement of the programs can use an index. With sequential scans allowed, a plan made for an
  * empty table would scan the table, and stay cached while the table grows. JIT compilation takes longer
- * than it saves for such short statements.
+ * than it saves for such short statements. With another value of the other parameters, set for a role or a
+ * database, programs would misread times and bytes, or read rows from before they got a lock.
  */
-const PLANNING = { enable_seqscan: 'off', jit: 'off' };
+const SESSION = {
+  enable_seqscan: 'off',
+  jit: 'off',
+  datestyle: 'ISO',
+  bytea_output: 'hex',
+  standard_conforming_strings: 'on',
+  array_nulls: 'on',
+  default_transaction_isolation: 'read committed' as const,
+};
 
 /** Time after the server's own statement timeout at which the program gives up and exits. */
 const STALL_GRACE_MS = 10_000;
@@ -102,7 +111,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
       statement_timeout: statementTimeoutMs,
       lock_timeout: options.lockTimeoutMs ?? 10_000,
       idle_in_transaction_session_timeout: options.idleTransactionMs ?? 60_000,
-      ...PLANNING,
+      ...SESSION,
     },
   };
   // This client only builds statements and never connects.

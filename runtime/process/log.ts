@@ -1,3 +1,4 @@
+import { writeSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { pino, stdSerializers, type Logger } from 'pino';
 import { version } from './files.js';
@@ -48,6 +49,36 @@ function withoutRows(fields: Record<string, unknown>): Record<string, unknown> {
   return { ...plain, aggregateErrors: (others as Record<string, unknown>[]).map(withoutRows) };
 }
 
+const BUSY_PAUSE_MS = 100;
+const pause = new Int32Array(new SharedArrayBuffer(4));
+
+/** Lines that could not be written since the last line. */
+let unwritten = 0;
+let isCutOff = false;
+
+/**
+ * Writes a line to stderr, and drops the line on a full disk or a closed pipe: an error would stop the program, and
+ * pino's own destination blocks the program until the disk has room.
+ */
+export function writeLine(line: string): void {
+  let rest = Buffer.from(isCutOff ? `\n${line}` : line);
+  while (rest.length > 0) {
+    try {
+      rest = rest.subarray(writeSync(2, rest));
+      isCutOff = true;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'EAGAIN') {
+        Atomics.wait(pause, 0, 0, BUSY_PAUSE_MS);
+        continue;
+      }
+      unwritten += 1;
+      return;
+    }
+  }
+  isCutOff = false;
+  unwritten = 0;
+}
+
 /** Writes JSON lines to stderr; stdout is for command output. */
 export function logger(program: string, level: LogLevel = 'info'): Logger {
   return pino(
@@ -58,8 +89,9 @@ export function logger(program: string, level: LogLevel = 'info'): Logger {
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths, censor: '[secret]' },
       serializers: { err: serializeError },
+      mixin: () => (unwritten > 0 ? { unlogged: unwritten } : {}),
     },
-    pino.destination({ fd: 2, sync: true }),
+    { write: writeLine },
   );
 }
 

@@ -2,7 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Logger } from './log.js';
+import { writeLine, type Logger } from './log.js';
 import { OperatorError } from './operator-error.js';
 
 export interface ChildSpec {
@@ -72,7 +72,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions) {
     graceMs = GRACE_MS,
     launch = forkProgram,
     onFailedStart = () => undefined,
-    out = (line) => void process.stderr.write(`${line}\n`),
+    out = (line) => writeLine(`${line}\n`),
   } = options;
   const stopping = new AbortController();
   const hasToStop = AbortSignal.any([stopping.signal, ...(options.signal ? [options.signal] : [])]);

@@ -113,6 +113,8 @@ export async function createFile(file: string, text: string, mode?: number): Pro
   try {
     await writeFile(file, text, { flag: 'wx', ...(mode !== undefined && { mode }) });
   } catch (cause) {
+    // Part of a file would prevent the next attempt.
+    if (errno(cause) !== 'EEXIST') await rm(file, { force: true }).catch(() => undefined);
     throw new UsageError(`${file} cannot be created: ${errno(cause)}`, { cause });
   }
 }

@@ -21,9 +21,11 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, stop);
 let isCut = false;
 // A reader that closed the pipe did not get the whole result, so the exit code is not 0. The process does
 // not exit at once, because `svc mcp` still has outcomes to record.
-process.stdout.on('error', () => {
+process.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
   isCut = true;
   process.exitCode = failed;
+  if (code !== 'EPIPE')
+    terminal.printError(`svc: standard output cannot be written: ${code ?? ''}`);
   stop();
 });
 process.stderr.on('error', () => undefined);

@@ -28,8 +28,8 @@ const DRIVER_CODES = new Set([
 ]);
 
 // Class 08 connection exception, 53 insufficient resources, 57P operator intervention, 57014
-// statement timeout, 25006 a server that is now a read-only standby.
-const SQLSTATES = /^(08...|53...|57P..|57014|25006)$/;
+// statement timeout, 25P03 and 25P04 transaction timeouts, 25006 a server that is now a read-only standby.
+const SQLSTATES = /^(08...|53...|57P..|57014|25P0[34]|25006)$/;
 
 /** Node's codes for a server certificate that is expired, untrusted or of another host, and for other TLS failures. */
 const TLS_CODES = /^(ERR_(TLS|SSL)_|CERT_|DEPTH_ZERO_|INVALID_|SELF_SIGNED_|UNABLE_TO_)/;

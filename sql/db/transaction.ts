@@ -148,12 +148,18 @@ export async function isInRecovery(sql: Db): Promise<boolean> {
   return row?.is === true;
 }
 
-/** Rejects while the server is in recovery. */
+/** Rejects while the server accepts no writes. */
 export async function requirePrimary(sql: Db): Promise<void> {
-  if (!(await isInRecovery(sql))) return;
-  throw new DatabaseUnavailableError(
-    'the server in DATABASE_URL is in recovery: it is a standby, or replays a backup. Promote it, or change DATABASE_URL to the primary',
-  );
+  if (await isInRecovery(sql))
+    throw new DatabaseUnavailableError(
+      'the server in DATABASE_URL is in recovery: it is a standby, or replays a backup. Promote it, or change DATABASE_URL to the primary',
+    );
+  const [row] = await sql<{ is: boolean }[]>`
+    select current_setting('transaction_read_only') = 'on' as is`;
+  if (row?.is === true)
+    throw new DatabaseUnavailableError(
+      'the database is read-only: default_transaction_read_only is on',
+    );
 }
 
 /** An id with its tenant: the query sees only rows of that tenant. */

@@ -70,6 +70,7 @@ export async function migrate(
     const done = await connection<{ version: number; name: string; digest: string }[]>`
       select version, name, digest from public.svc_migration order by version`;
     await requireSchema(connection, migrations.length, 0);
+    if (done.length === 0) await requireUtf8(connection);
     for (const row of done) {
       const known = migrations[row.version - 1];
       if (known !== undefined && known.digest !== row.digest) {
@@ -97,6 +98,16 @@ export async function migrate(
         () => connection.destroy(),
       );
   }
+}
+
+/** With another encoding, PostgreSQL rejects or miscounts characters of admissions that were accepted. */
+async function requireUtf8(connection: Transaction): Promise<void> {
+  const [row] = await connection<{ encoding: string }[]>`
+    select current_setting('server_encoding') as encoding`;
+  if (row?.encoding === 'UTF8') return;
+  throw new OperatorError(
+    `the database has the encoding ${row?.encoding ?? '?'}: create it again (createdb --encoding UTF8 --template template0)`,
+  );
 }
 
 /**

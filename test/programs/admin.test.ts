@@ -189,6 +189,20 @@ describe('admin output', () => {
       expect([stdout, stderr]).toEqual([`${code}\n`, '']);
     },
   );
+
+  it.each([
+    ['dist/programs/admin.js', 'help', 1],
+    ['dist/programs/fsck.js', '--help', 3],
+    ['sdk/dist/cli/svc.js', 'help', 3],
+  ])('of %s that cannot be written, as on a full disk, is reported', (name, help, code) => {
+    const limited = `ulimit -f 0; exec "$0" "$1" ${help} > "$2"`;
+    const args = ['-c', limited, process.execPath, join(packageRoot, name), join(home, 'full')];
+    const { status, stderr } = spawnSync('bash', args, { encoding: 'utf8' });
+    expect([status, stderr]).toEqual([
+      code,
+      expect.stringMatching(/^(svc: )?standard output cannot be written.* \(?EFBIG/),
+    ]);
+  });
 });
 
 it('table > formats more rows than a call has arguments', () => {

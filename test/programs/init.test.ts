@@ -4,9 +4,11 @@ import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { basename, join } from 'node:path';
 import { beforeEach, describe, expect, inject, it, onTestFinished } from 'vitest';
+import { MIGRATIONS } from '#programs/database';
 import { PROGRAM_ROLES } from '#programs/migrate-database';
 import { createSigningKey, loadSigningKey } from '#runtime/crypto/node';
-import { connect } from '#runtime/postgres/connect';
+import { connect, withPool } from '#runtime/postgres/connect';
+import { migrate } from '#sql/schema/migrate';
 import { adminWith, done } from '../fixtures/admin.js';
 import { emptyDatabase } from '../fixtures/empty-database.js';
 import { TcpProxy } from '../fixtures/tcp-proxy.js';
@@ -142,6 +144,12 @@ describe('admin init', () => {
     await rm(file('engine-database-url'));
     await expect(make()).rejects.toThrow('does not hold a URL like');
     expect(await content()).not.toHaveProperty('engine-database-url');
+  });
+
+  it('rejects a database of another encoding than UTF-8', async () => {
+    const url = await emptyDatabase(`encoding 'SQL_ASCII' locale 'C' template template0`);
+    const migrating = withPool(url, { application: 'test' }, (sql) => migrate(sql, MIGRATIONS));
+    await expect(migrating).rejects.toThrow('the database has the encoding SQL_ASCII');
   });
 
   it('makes an empty database ready, and changes nothing when it is repeated', async () => {

@@ -115,6 +115,29 @@ it('witness > cosigns nothing for a log whose stored head is damaged', async () 
   expect((await witness.add(log.request(leaves.slice(0, 15), 15))).status).toBe(200);
 });
 
+it('witness > cosigns nothing for a log whose stored head is lost or restored, and warns of the loss', async () => {
+  const folder = join(home, 'heads');
+  const heads = readdirSync(folder).filter((name) => name.endsWith('.head'));
+  const files = heads.map((name) => join(folder, name));
+  const file = files.find((one) => readFileSync(one, 'utf8').startsWith('log.example/one'))!;
+  const stored = readFileSync(file, 'utf8');
+  rmSync(file);
+  expect((await witness.add(log.request(fork.slice(0, 9)))).status).toBe(500);
+  writeFileSync(file, stored.replace(/^15$/m, '7'));
+  expect((await witness.add(log.request(leaves.slice(0, 9), 7))).status).toBe(500);
+  writeFileSync(file, stored);
+  expect((await witness.add(log.request(leaves.slice(0, 15), 15))).status).toBe(200);
+  renameSync(folder, `${folder}.lost`);
+  await restart();
+  const warned = witness.stderr.filter((line) => line.includes('no tree head'));
+  expect(warned).toHaveLength(2);
+  witness.kill();
+  await witness.exited;
+  rmSync(folder, { recursive: true });
+  renameSync(`${folder}.lost`, folder);
+  await restart();
+}, 60_000);
+
 it('witness > does not start when another witness uses the same state', async () => {
   const second = await startWitness(home, [log.vkey]);
   expect(await second.exited).toBe(1);

@@ -1,4 +1,4 @@
-import { execFile } from 'node:child_process';
+import { execFile, spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, it } from 'vitest';
@@ -8,9 +8,10 @@ import { testFolder } from '../fixtures/test-folder.js';
 const folder = await testFolder();
 const built = (path: string): string => JSON.stringify(join(packageRoot, 'dist', path));
 
-it('failed write > is reported with the path of the file, by witness and monitor', async () => {
+it('failed write > is reported with the path of the file, by witness, monitor and svc', async () => {
   const script = `
     import { writePrivateFile } from ${built('runtime/process/files.js')};
+    import { createFile } from ${built('sdk/cli/files.js')};
     import { openStore } from ${built('sdk/cli/monitor/store.js')};
     const { state, pages, save } = await openStore('.', 'log.example.org/1');
     const page = { level: 0, digest: new Uint8Array(32) };
@@ -18,6 +19,8 @@ it('failed write > is reported with the path of the file, by witness and monitor
       async () => writePrivateFile('log.head', 'a head'),
       () => save(state),
       () => pages.write(page, new Uint8Array(1)),
+      () => createFile('agent.key', 'a key'),
+      () => createFile('agent.key', 'a key'),
     ];
     for (const write of writes) await write().catch(({ message }) => console.log(message));`;
   // A limit on file sizes replaces a full disk, for which the test would have to mount a disk.
@@ -30,6 +33,20 @@ it('failed write > is reported with the path of the file, by witness and monitor
     'log.head: EFBIG: file too large, write',
     'state.json: EFBIG: file too large, write',
     expect.stringMatching(/^pages\/\S+: EFBIG: file too large, write$/),
+    'agent.key cannot be created: EFBIG',
+    'agent.key cannot be created: EFBIG',
     '',
   ]);
+});
+
+it('svc create-key > creates no key that it could not write', () => {
+  const svc = join(packageRoot, 'sdk', 'dist', 'cli', 'svc.js');
+  const limited = `ulimit -f 0; exec "$0" "$1" create-key --scope read --out full.key`;
+  const env = { SVC_ENGINE_URL: 'http://127.0.0.1:9', SVC_TENANT_ID: 'acme', SVC_API_KEY: 'key' };
+  const { status, stderr } = spawnSync('sh', ['-c', limited, process.execPath, svc], {
+    cwd: folder,
+    env,
+    encoding: 'utf8',
+  });
+  expect([status, stderr]).toEqual([2, 'svc: full.key cannot be created: EFBIG\n']);
 });

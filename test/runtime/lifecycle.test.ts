@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
@@ -131,6 +131,22 @@ describe('runProgram', () => {
     expect(await ended).toBe(1);
     expect(said).toContain('database closed');
     expect(complained.join()).toContain('not handled');
+  });
+
+  it('loses log lines while stderr cannot be written, counts them, and still exits', async () => {
+    const logFile = join(home, 'full.log');
+    const fill = `for (let n = 0; n < 100; n += 1) ctx.log.info('x'.repeat(100));`;
+    const file = await program(
+      `const { truncateSync } = await import('node:fs');
+       ${fill} truncateSync(${JSON.stringify(logFile)}); ctx.log.info('room'); ${fill} throw new Error('stuck');`,
+    );
+    // A limit of the file size stands for a full disk, which only root can make.
+    const limited = `ulimit -f 8; exec "$0" "$1" 2>>"$2"`;
+    const child = spawn('sh', ['-c', limited, process.execPath, file, logFile], { env: {} });
+    onTestFinished(() => void child.kill('SIGKILL'));
+    expect(await new Promise((resolve) => child.once('exit', resolve))).toBe(1);
+    const [line = ''] = (await readFile(logFile, 'utf8')).trim().split('\n');
+    expect(JSON.parse(line)).toMatchObject({ msg: 'room', unlogged: expect.any(Number) as number });
   });
 
   it('logs an operator error without a stack trace', async () => {

@@ -320,3 +320,24 @@ it('notifications > arrive over a new connection when the old one no longer answ
   proxy.stall(false);
   await expect.poll(() => connections, { timeout: 8_000 }).toBe(2);
 });
+
+it('connections > read and write the same values whatever the settings of the database', async () => {
+  await db.sql.unsafe(
+    Object.entries({
+      datestyle: 'SQL, DMY',
+      bytea_output: 'escape',
+      standard_conforming_strings: 'off',
+      array_nulls: 'off',
+      default_transaction_isolation: 'repeatable read',
+    })
+      .map(([name, value]) => `alter database ${db.name} set ${name} = '${value}';`)
+      .join(''),
+  );
+  const sql = open(db.urlFor('svc_engine'));
+  const [row] = await sql<object[]>`
+    select timestamptz '2026-02-01T00:00:00Z' as at, '\\x00ff'::bytea as bytes,
+      cardinality(array_remove(${[null, 'a']}::text[], null)) as texts,
+      current_setting('transaction_isolation') as isolation`;
+  const bytes = Buffer.from([0, 255]);
+  expect(row).toEqual({ at: new Date('2026-02-01'), bytes, texts: 1, isolation: 'read committed' });
+});

@@ -6,6 +6,7 @@ import {
   pipeline,
   type Pool,
   inOneRoundTrip,
+  requirePrimary,
   type Statement,
   type Transaction,
   transaction,
@@ -234,6 +235,18 @@ const failWith = (code: string) =>
     tx.unsafe(`do $$ begin raise exception using errcode = '${code}'; end $$`),
   );
 
+it('requirePrimary > rejects while the database is read-only', async () => {
+  const setReadOnly = (value: string) =>
+    db.sql.unsafe(`alter role svc_engine in database ${db.name} ${value}`);
+  await setReadOnly('set default_transaction_read_only = on');
+  const error: unknown = await requirePrimary(db.as('svc_engine')).catch(
+    (reason: unknown) => reason,
+  );
+  await setReadOnly('reset default_transaction_read_only');
+  expect(isUnavailable(error)).toBe(true);
+  await requirePrimary(db.as('svc_engine'));
+});
+
 it('isUnavailable > returns true for error codes of an outage, in and outside transactions, and for no other code', async () => {
   for (const code of [
     '08006',
@@ -245,6 +258,8 @@ it('isUnavailable > returns true for error codes of an outage, in and outside tr
     '57P01',
     '57P03',
     '57014',
+    '25P03',
+    '25P04',
     '25006',
   ]) {
     const error: unknown = await failWith(code).catch((reason: unknown) => reason);

@@ -1,13 +1,13 @@
 import { Option } from 'commander';
 import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
-import { stat, writeFile } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { createInterface } from 'node:readline/promises';
 import { approvalExpiry, describeSubject } from '../../../protocol/approval-request.js';
 import * as sdk from '../../index.js';
 import { requireApprover } from '../../engine/approvals.js';
 import { type CommandSpec, type Invocation, UsageError } from '../config.js';
-import { createFile, readDocument, readText } from '../files.js';
+import { createFile, errno, readDocument, readText } from '../files.js';
 import { EXIT, type ExitCode, row, styled } from '../terminal.js';
 import { printDocument } from './resources.js';
 
@@ -87,12 +87,9 @@ function printApprover(invocation: Invocation, approver: sdk.RegisteredApprover)
 async function createKey(file: string): Promise<void> {
   const { privateKey } = generateKeyPairSync('ed25519');
   const pem = privateKey.export({ format: 'pem', type: 'pkcs8' });
-  try {
-    await writeFile(file, pem, { flag: 'wx', mode: 0o600 });
-  } catch (cause) {
-    const { code = 'unknown error' } = cause as NodeJS.ErrnoException;
-    if (code !== 'EEXIST') throw new UsageError(`${file} cannot be written: ${code}`, { cause });
-  }
+  await createFile(file, pem as string, 0o600).catch((error: Error) => {
+    if (errno(error.cause) !== 'EEXIST') throw error;
+  });
 }
 
 type ApproveOptions = KeyOptions & { reject?: true; yes?: true };

@@ -1,5 +1,5 @@
 import { Option } from 'commander';
-import { rm, writeFile } from 'node:fs/promises';
+import { rm, truncate, writeFile } from 'node:fs/promises';
 import { HASH_PATTERN } from '../../../protocol/schemas/primitives.js';
 import { isBatchId, isPackageId, isProofId } from '../../../protocol/ids.js';
 import { API_KEY_ID_PATTERN, SCOPES } from '../../../protocol/schemas/api-keys.js';
@@ -258,6 +258,9 @@ interface KeyOptions {
   out: string;
 }
 
+/** More than any key has. */
+const RESERVED_BYTES = 256;
+
 export const createKeyCommand: CommandSpec<KeyOptions> = {
   name: 'create-key',
   summary: 'Create an API key, for example one for each agent',
@@ -291,8 +294,8 @@ export const createKeyCommand: CommandSpec<KeyOptions> = {
       ...(Object.keys(restriction).length > 0 && { restriction }),
       ...(expires !== undefined && { expires_at: expires }),
     } as sdk.ApiKeyInput;
-    // Creates the file first: a key that cannot be written would be lost.
-    await createFile(out, '', 0o600);
+    // Creates the file first, with as many bytes: a key that cannot be written, as on a full disk, would be lost.
+    await createFile(out, ' '.repeat(RESERVED_BYTES), 0o600);
     let created: sdk.CreatedApiKey;
     try {
       created = await sdk.createApiKeyHttp(engine(), input);
@@ -302,7 +305,9 @@ export const createKeyCommand: CommandSpec<KeyOptions> = {
       throw error;
     }
     const { api_key: key, ...document } = created;
-    await writeFile(out, `${key}\n`);
+    const line = `${key}\n`;
+    await writeFile(out, line, { flag: 'r+' });
+    await truncate(out, line.length);
     return printDocument(invocation, { ...document, file: out });
   },
 };
