@@ -290,7 +290,11 @@ const selectGates = (tx: Db, proofIds: readonly string[]) => tx`
       and exists (select from svc.policy_activation a
         where a.active_from <= i.accepted_at and a.digest = coalesce((select s.base
           from svc.overlay_set s where s.digest = i.policy_digest and s.tenant_no = i.tenant_no
-          limit 1), i.policy_digest)) as "pinsHold"
+          limit 1), i.policy_digest)
+          -- As in svc.policies_in_use: an activation may commit some time after it takes effect.
+          and not exists (select from svc.policy_activation later
+            where (later.active_from, later.activation_id) > (a.active_from, a.activation_id)
+              and later.active_from <= i.accepted_at - interval '1 minute')) as "pinsHold"
   from (select tenant_no, key_no, bound, environment, policy_digest, accepted_at, approves,
       ${packIds(tx)} as ids
     from svc.intake where proof_id = any(${arrayOf(proofIds)}::uuid[])

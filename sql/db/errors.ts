@@ -45,6 +45,9 @@ export function isConnectionLost(error: unknown): boolean {
 /** Whether a statement exceeded the lock timeout of its transaction, which then changed nothing. */
 export const isLockTimeout = (error: unknown): boolean => codeOf(error) === '55P03';
 
+/** Whether an earlier statement of the transaction had failed. */
+export const isAborted = (error: unknown): boolean => codeOf(error) === '25P02';
+
 /** Whether PostgreSQL cancelled a statement, usually because of its statement timeout. */
 export const isStatementTimeout = (error: unknown): boolean => codeOf(error) === '57014';
 

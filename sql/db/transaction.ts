@@ -3,6 +3,7 @@ import {
   asUnavailable,
   DatabaseUnavailableError,
   DatabaseUnusableError,
+  isAborted,
   isConnectionLost,
   mapStartupDbErrors,
 } from './errors.js';
@@ -103,13 +104,15 @@ async function onReservedConnection<T>(
  * when all statements have ended, even if a statement fails, because no statement may be in flight
  * at rollback.
  *
- * @throws the error of the first failed statement in the list, which caused the later errors
+ * @throws the error that aborted the transaction: a promise in the list may send its statement after later ones
  */
 export async function pipeline<T extends readonly Promise<unknown>[]>(
   ...statements: T
 ): Promise<{ -readonly [K in keyof T]: Awaited<T[K]> }> {
   const settled = await Promise.allSettled(statements);
-  for (const one of settled) if (one.status === 'rejected') throw one.reason as Error;
+  const errors = settled.flatMap((one) => (one.status === 'rejected' ? [one.reason as Error] : []));
+  const cause = errors.find((error) => !isAborted(error)) ?? errors[0];
+  if (cause !== undefined) throw cause;
   return Promise.all(statements);
 }
 

@@ -151,7 +151,7 @@ describe('append-only tables', () => {
     await expect(appended).rejects.toThrow(`the body is not an entry of kind ${kind}`);
   });
 
-  it('require an intake row for pending and proved rows, and a tenant for each intake', async () => {
+  it('require an intake row for pending and proved rows, and a tenant and a readable number for each intake', async () => {
     const stranger = '0190aaaa-0000-7000-8000-000000000000';
     const points = (statement: string) =>
       expect(db.sql.unsafe(statement), statement).rejects.toMatchObject({ code: '23503' });
@@ -169,6 +169,9 @@ describe('append-only tables', () => {
       await expect(changed).rejects.toThrow(/append-only/);
     }
     await expect(db.sql`update svc.tenant set tenant_no = default`).rejects.toThrow(/append-only/);
+    const numbered = db.sql`
+      update svc.intake set run_key = sha256('x'), run_closes = false, run_seq = 9007199254740992`;
+    await expect(numbered).rejects.toThrow(/check constraint/);
   });
 
   it('reject the proof of a rejected admission', async () => {

@@ -35,6 +35,7 @@ describe('transaction', () => {
   it('pipelines statements, and rolls back after all of them have ended', async () => {
     const work = transaction(sql, (tx) =>
       pipeline(
+        tx`select`.then(() => tx`select 1`),
         tx`insert into public.note values ('a')`,
         tx`insert into public.note values ('a')`,
         tx`select 1`,

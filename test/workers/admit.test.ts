@@ -23,6 +23,7 @@ import { TENANT } from '../fixtures/registry.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('file');
+const defaultPolicy = join(packageRoot, 'policy', 'default');
 
 /** Stores an item without the engine's checks, changes its row, processes it, and returns its outcome. */
 async function settled(item: IntakeItem, change?: string) {
@@ -129,6 +130,33 @@ it.each([
   expect(await settled(registry.item(), change)).toMatchObject(MISFIT);
 });
 
+it('columns stored at acceptance > are checked before signing: a superseded policy set', async () => {
+  const files = await readPolicyFolder(defaultPolicy);
+  const policies = { all: 'permit (principal, action, resource);' };
+  const old = await makePolicySet({ ...files, policies });
+  await storePolicySet(registry.admin, old);
+  await db.sql`
+    insert into svc.policy_activation (digest, active_from)
+    select digest, now() - hours * interval '1 hour'
+    from (values (${old.digest}, 2), (${await activePolicy(db.sql)}, 1)) as of(digest, hours)`;
+  const acceptedUnder = (digest: Uint8Array, hoursAgo: number) =>
+    asTenants(registry.engine, [registry.tenantNo], async (tx) => {
+      const item = registry.item();
+      await tx`
+        insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash, accepted_at,
+          seed, policy_digest)
+        values (${item.proofId}, ${registry.tenantNo}, 1, 'sandbox', ${Buffer.from(item.request)},
+          ${item.requestHash}, now() - ${hoursAgo} * interval '1 hour', ${item.seed}, ${digest})`;
+      await tx`insert into svc.intake_pending (proof_id, accepted_at) values (${item.proofId}, now())`;
+      return item.proofId;
+    });
+  for (const [hoursAgo, outcome] of [[1.5, { state: 'proved' }], [0, MISFIT]] as const) {
+    const id = await acceptedUnder(old.digest, hoursAgo);
+    await processAdmissions(registry.admit, [id]);
+    expect(await stateOf(registry, id)).toMatchObject(outcome);
+  }
+}); // prettier-ignore
+
 const keyNoOf = async (apiKey: string): Promise<number> => {
   const [row] = await db.sql<{ key_no: number }[]>`
     select key_no from svc.api_key where key_id = ${apiKey.slice(7, 19)}`;
@@ -208,8 +236,6 @@ describe('API key stored with an admission', () => {
     }
   });
 });
-
-const defaultPolicy = join(packageRoot, 'policy', 'default');
 
 describe('signed proof', () => {
   const noEnd = { proof: null, certificate: null, passport: null, trust: null };

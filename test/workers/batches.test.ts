@@ -5,7 +5,9 @@ import { openAdmitQueue, openBatchQueue, openConsumer } from '#runtime/queue/que
 import { CHUNK_ITEMS } from '#sql/batches/accept';
 import { acceptIntake } from '#sql/admissions/intake';
 import { dispatchChunks } from '#workers/admit/batches';
+import { processAdmissions, processChunks } from '#workers/admit/process';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
+import { accepted, stateOf } from '../fixtures/admissions.js';
 import { APPEND_LOCK, holdLock, untilWaiting } from '../fixtures/hold-lock.js';
 import { acceptedBatch, workItems } from '../fixtures/batch-items.js';
 import { workBatches } from '../fixtures/engine.js';
@@ -77,4 +79,15 @@ describe('batch dispatcher', () => {
     await worker.close();
     await queue.close();
   }, 60_000);
+});
+
+it('an admission whose outcome its batch cannot count stays pending, and the others in its group are decided', async () => {
+  const { ids } = await acceptedBatch(registry, 1);
+  await db.sql`update svc.chunk_pending set answers = '{5}' where chunk_id = ${ids[0]!}::uuid`;
+  await expect(processChunks(registry.admit, ids)).rejects.toThrow(/check constraint/);
+  const other = await accepted(registry, registry.item());
+  const both = processAdmissions(registry.admit, [...ids, other]);
+  await expect(both).rejects.toThrow(/^1 of the group's admissions deferred: .* check constraint/);
+  expect(await stateOf(registry, other)).toMatchObject({ state: 'proved' });
+  expect(await stateOf(registry, ids[0]!)).toBeUndefined();
 });

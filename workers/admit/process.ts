@@ -15,6 +15,7 @@ import { announceOutcomes } from '#sql/admissions/outcomes';
 import { CHUNK_ITEMS } from '#sql/batches/accept';
 import { countOutcomes, splitChunks } from '#sql/batches/chunks';
 import { slices } from '#sql/db/columns';
+import { isLockTimeout, isUnavailable } from '#sql/db/errors';
 import { transaction, type Transaction } from '#sql/db/transaction';
 import {
   append,
@@ -239,7 +240,14 @@ async function isolate<T extends Pick<Prepared, 'intake'>>(
     { err: error, items: items.length },
     'append of a group failed; its items are retried one by one',
   );
-  for (const item of items) await appendOrIsolate(context, [item], appendAll, requests);
+  const failures: unknown[] = [];
+  for (const item of items) {
+    await appendOrIsolate(context, [item], appendAll, requests).catch((cause: unknown) => {
+      if (isUnavailable(cause) || isLockTimeout(cause)) throw cause;
+      failures.push(cause); // The others may still succeed.
+    });
+  }
+  if (failures.length > 0) throw new DeferredError(failures.length, failures[0]);
 }
 
 /** Rejects the item that caused the error: its caller gets a response, and retries end. */

@@ -2,6 +2,7 @@ import { describe, expect } from 'vitest';
 import { activateWithOverlays } from '#policy/overlays';
 import { makePolicySet } from '#policy/policy-set';
 import { shippedPolicy } from '#programs/shipped-policy';
+import { toHex } from '#protocol/bytes';
 import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
 import { asTenants, transaction } from '#sql/db/transaction';
 import { admissionEnvelope } from '../../fixtures/agent.js';
@@ -203,6 +204,35 @@ describe('an overlay', () => {
     await expect(accepting(replaced.digest, rivalNo)).rejects.toThrow(
       /policy set .* does not exist/,
     );
+  });
+
+  it('cannot let an engine pass off another policy set as the set in force', async ({ setup }) => {
+    const { registry, db } = setup;
+    await activated(setup);
+    const permissive = await makePolicySet({
+      ...shipped.files,
+      policies: { all: 'permit (principal, action, resource);' },
+    });
+    await storePolicySet(registry.admin, permissive);
+    const [{ set, key, overlay }] = await db.sql<[{ set: object; key: number; overlay: Buffer }]>`
+      select key_no as key, o.digest as overlay, to_jsonb(s) || jsonb_build_object(
+        'base', encode(s.base, 'hex'), 'digest', encode(s.digest, 'hex')) as set
+      from svc.overlay_set s join svc.overlay o on o.digest = s.overlay`;
+    const activating = (change: object) =>
+      asTenants(registry.engine, [registry.tenantNo], async (tx) => {
+        await tx`select svc.store_overlay(${key}, sha256('other'), '{}', 100)`;
+        const sets = JSON.stringify([{ ...set, ...change }]);
+        await tx`select svc.activate_overlay(${key}, sha256('other'), ${sets}::text::jsonb)`;
+      });
+    const { manifest } = permissive;
+    for (const change of [
+      { digest: toHex(permissive.digest), manifest },
+      { digest: toHex(overlay) },
+      { base: toHex(permissive.digest) },
+      { policies: { 'overlay.other': NO_DELETIONS } },
+    ]) {
+      await expect(activating(change)).rejects.toThrow(/not that of the base with these policies/);
+    }
   });
 
   it('applies to a batch and an admission that are stored during its activation', async ({
