@@ -97,6 +97,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       const { page, requests, complaints } = await open({ viewport: PHONE });
       const pages: [string, string][] = [
         ['home', `${origin}/`],
+        ['docs', `${origin}/docs`],
         ...[...LAYOUTS, ...STATES].map((name): [string, string] => [name, urlOf(name)]),
         ['two at once', `${origin}/?id=a&id=b`],
         ['hostile', `${origin}/?id=${encodeURIComponent('<b>"'.repeat(250))}`],
