@@ -1,4 +1,5 @@
 const STORED = 'svc-log-vkey';
+const LOAD_MS = 15_000;
 const NOT_PROVEN =
   'The verdict on this page is not proven. Do not rely on it; look up the identifier with another tool or server.';
 
@@ -25,7 +26,7 @@ async function showEvidence(section: HTMLElement): Promise<void> {
       throw new Error(`this server names the key ${nameOf(named)} instead: ${why}`);
     }
     const status = document.querySelector('.verdict .status')?.textContent ?? '';
-    const { proveVerdict } = await import('./prove.js');
+    const { proveVerdict } = await loadProver();
     const shown = { answer, status, generation: Number(generation) };
     const { proved, trusted } = await proveVerdict(pinned, shown);
     report('status', `Verified in your browser with ${key}: ${proved}`, trusted);
@@ -33,6 +34,16 @@ async function showEvidence(section: HTMLElement): Promise<void> {
     markUnproven();
     const why = error instanceof Error ? error.message : String(error);
     report('alert', `Not verified in your browser with ${key}: ${why}.`, NOT_PROVEN);
+  }
+}
+
+/** Limits the time: a stalled download would leave the verdict of the page unmarked. */
+async function loadProver() {
+  const stalled = new Promise<never>((_, reject) => setTimeout(reject, LOAD_MS));
+  try {
+    return await Promise.race([import('./prove.js'), stalled]);
+  } catch (cause) {
+    throw new Error('the script of the check cannot be loaded', { cause });
   }
 }
 
@@ -65,18 +76,16 @@ function nameOf(vkey: string): string {
   return vkey.split('+').slice(0, 2).join('+');
 }
 
+/** Keeps the boxes: screen readers announce a status only in a region that was there before its text. */
 function report(role: 'status' | 'alert', ...lines: string[]): void {
-  const result = document.getElementById('evidence-result')!;
   const paragraphs = lines.map((line) => {
     const paragraph = document.createElement('p');
     paragraph.textContent = line;
     return paragraph;
   });
-  // Creates a new element for each report, because screen readers announce an alert when its element appears.
-  const box = document.createElement('div');
-  box.setAttribute('role', role);
-  box.append(...paragraphs);
-  result.replaceChildren(box);
+  for (const box of document.querySelectorAll('#evidence-result > *')) {
+    box.replaceChildren(...(box.getAttribute('role') === role ? paragraphs : []));
+  }
 }
 
 /** Adds "not proven" as text: the class `unproven` only removes colour and symbol of the verdict. */

@@ -41,11 +41,11 @@ export function paragraphs(text: string): Html {
 }
 
 export function codeBlock(text: string, label: string): Html {
-  return html`<pre tabindex="0" role="region" aria-label="${label}"><code>${text}</code></pre>`;
+  return html`<pre tabindex="0" role="group" aria-label="${label}"><code>${text}</code></pre>`;
 }
 
 export function table(label: string, columns: readonly string[], rows: readonly Html[]): Html {
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="${label}">
+  return html`<div class="scroll" tabindex="0" role="group" aria-label="${label}">
     <table>
       <thead>
         <tr>

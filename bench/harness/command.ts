@@ -32,7 +32,7 @@ export async function runCommand(
     else if (error instanceof OperatorError) print(error.message);
     else if (error instanceof UsageError || isParseError(error)) {
       process.exitCode = 2;
-      print(`${error.message}\n${usage}`);
+      process.stderr.write(`${error.message}\n${usage}\n`);
     } else throw error;
   }
 }

@@ -7,7 +7,7 @@ import { freePort } from '#runtime/embedded/server';
 import { dropCluster } from '#runtime/embedded/place';
 import { OperatorError } from '#runtime/process/operator-error';
 import { withCleanup } from './cleanup.js';
-import { print } from './command.js';
+import { print, UsageError } from './command.js';
 import { failedResult, type Result, type Scenario, type RunContext } from './scenario.js';
 import { requireTools, startInstalled } from './tools.js';
 
@@ -19,7 +19,8 @@ export interface RunOptions extends Pick<RunContext, 'quick' | 'proofs' | 'signa
 /**
  * Runs the scenarios one after the other. A scenario that fails yields a result that misses its target.
  *
- * @throws OperatorError before anything starts: an unknown name, a missing tool, a directory in memory
+ * @throws UsageError for an unknown name, before anything starts
+ * @throws OperatorError for a missing tool or a directory in memory, before anything starts
  * @throws the signal's reason when the bench is interrupted
  */
 export async function runScenarios(
@@ -77,10 +78,7 @@ function choose(
 ): readonly Scenario[] {
   if (only === undefined) return all;
   const unknown = only.filter((name) => !all.some((one) => one.name === name));
-  if (unknown.length > 0) {
-    const names = all.map(({ name }) => name).join(', ');
-    throw new OperatorError(`Unknown scenario: ${unknown.join(', ')}. Scenarios: ${names}`);
-  }
+  if (unknown.length > 0) throw new UsageError(`Unknown scenario: ${unknown.join(', ')}`);
   return all.filter(({ name }) => only.includes(name));
 }
 

@@ -112,12 +112,13 @@ const FILE_ERRORS: Record<string, string> = {
   EACCES: 'permission denied for this user',
 };
 
-/** Reads an operator's file; a wrong path gives a readable error. */
-export async function reading<T>(path: string, read: () => Promise<T>): Promise<T> {
+/** Reads an operator's file or folder; the error names the file that cannot be read. */
+export async function reading<T>(given: string, read: () => Promise<T>): Promise<T> {
   try {
     return await read();
   } catch (cause) {
-    const reason = FILE_ERRORS[(cause as NodeJS.ErrnoException).code ?? ''];
+    const { code = '', path = given } = cause as NodeJS.ErrnoException;
+    const reason = FILE_ERRORS[code];
     if (reason === undefined) throw cause;
     throw new OperatorError(`${path} cannot be read: ${reason}`, { cause });
   }

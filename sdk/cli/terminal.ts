@@ -68,6 +68,8 @@ export function openTerminal(stdout: Stream, stderr: Stream) {
       void stderr.write(`${safeJson(redactor.redactJson(value))}\n`),
     outIsTerminal: stdout.isTTY,
     errorIsTerminal: stderr.isTTY,
+    /** Width of the terminal; files and pipes do not wrap. */
+    columns: stdout.isTTY ? stdout.columns || 80 : Infinity,
     /** Redacts all output except bytes that go to a file or a pipe. */
     redactor,
   };
@@ -86,8 +88,10 @@ export function styled(code: ExitCode, text: string): Part {
   return { style: STYLES[code], text };
 }
 
+export const LABEL_WIDTH = 13;
+
 export function row(label: string, text: string): Part[] {
-  return [{ style: 'dim', text: `${label.padEnd(13)} ` }, text];
+  return [{ style: 'dim', text: `${label.padEnd(LABEL_WIDTH)} ` }, text];
 }
 
 /** Writes a line, without colours outside a terminal, even for FORCE_COLOR. Node honours NO_COLOR. */

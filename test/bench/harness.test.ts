@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { reportResults, runCommand, UsageError } from '#bench/harness/command';
 import { type Answered, executeAtRate } from '#bench/harness/engine-api';
+import { runScenarios } from '#bench/harness/run';
 import { resultOf, UnexpectedAnswers, type Measured } from '#bench/harness/scenario';
 import { OperatorError } from '#runtime/process/operator-error';
 import { serveLocally } from '../fixtures/local-server.js';
@@ -32,11 +33,13 @@ test('runCommand > exits with 1 for a missed target or a failure and with 2 for 
   const file = join(dir, 'results', 'quick.json');
   const met = resultOf({ ...measured, target: { value: { atLeast: 1 } } });
   const missed = resultOf({ ...measured, target: { value: { atLeast: 91 } } });
+  const options = { dir, quick: true, proofs: 0, signal };
   const exitCodes = [
     () => reportResults(file, [met]),
     () => reportResults(file, [met, missed]),
     () => Promise.reject(new OperatorError('no disk')),
     () => Promise.reject(new UsageError('no number')),
+    () => runScenarios([], { ...options, only: ['unknown'] }).then(() => true),
   ].map((work) => async () => {
     process.exitCode = undefined;
     await runCommand('', work);
@@ -45,7 +48,7 @@ test('runCommand > exits with 1 for a missed target or a failure and with 2 for 
   const found: unknown[] = [];
   for (const run of exitCodes) found.push(await run());
   process.exitCode = undefined;
-  expect(found).toEqual([undefined, 1, 1, 2]);
+  expect(found).toEqual([undefined, 1, 1, 2, 2]);
   const written: unknown = JSON.parse(await readFile(file, 'utf8'));
   expect(written).toEqual({ node: process.version, results: [met, missed] });
 });

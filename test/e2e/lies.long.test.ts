@@ -141,7 +141,7 @@ const detects: Record<Exclude<Client, 'monitor'>, Detects> = {
     const { vkey } = honest.log.keys.log;
     await page.addInitScript(`localStorage.setItem('svc-log-vkey', '${vkey}')`);
     await page.goto(`${server.url}/?id=${identifier}`);
-    const result = page.locator('#evidence-result > :not(:has-text("Verifying with"))');
+    const result = page.locator('#evidence-result > :has(p):not(:has-text("Verifying with"))');
     const text = await result.innerText();
     await context.close();
     expect(text).toMatch(/^(?:Verified|Not verified) in your browser with key /);

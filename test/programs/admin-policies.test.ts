@@ -80,6 +80,12 @@ describe('admin policy validate', () => {
     expect(out).toMatch(/\nnot valid\n$/);
   });
 
+  it('names the file that a folder lacks', async () => {
+    const { code, err } = await NO_DATABASE('policy', 'validate', join(packageRoot, 'examples'));
+    expect(code).toBe(1);
+    expect(err).toMatch(/schema\.cedarschema cannot be read: no such file or directory/);
+  });
+
   it('reports only the schema when its facts cannot be read', async () => {
     const folder = folderWith({
       'schema.cedarschema': schema.replace('facts: {}', 'facts: { amount?: }'),

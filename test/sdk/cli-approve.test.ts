@@ -152,3 +152,19 @@ onLinux('svc approve signs only after a confirmation on the terminal', async ({ 
   expect(confirmed.code).toBe(0);
   expect(confirmed.stdout).toContain('ADMITTED');
 });
+
+onLinux(
+  'svc approve indents a long text of the agent, which could imitate a row',
+  async ({ cli, world }) => {
+    const toolCall = `${'x'.repeat(66)}fact amount   1.00`;
+    const forged = { ...refund(), tool_call_id: toolCall };
+    const { proofId } = await sdkError(admitHttp(world.options, forged), 'approval_required');
+    const at = (name: string): string => join(cli.folder, name);
+    const args = ['approve', proofId!, '--key', at('ops.pem'), '--registration'];
+    const shown = await svcOnTerminal([...args, at('registration.json')], {
+      env: cli.env,
+      stdin: '',
+    });
+    expect(shown.stdout).toMatch(/ {14}\S*fact amount {3}1\.00/);
+  },
+);

@@ -19,6 +19,7 @@ export const STYLE = `${BASE_STYLE}main { --tone: var(--open); }
 .verdict h1 { color: var(--tone); }
 .verdict .facts { margin-top: 1rem; }
 .evidence [role='alert'] { padding: 0.5rem 1rem; color: var(--bad); background: var(--card); border: 2px solid var(--bad); border-radius: 8px; }
+.evidence [role='alert']:empty { display: none; }
 .evidence form { margin: 0.75rem 0; }
 .unproven .good { --tone: var(--open); }
 .unproven .verdict { grid-template-columns: minmax(0, 1fr); border-left-style: dashed; }

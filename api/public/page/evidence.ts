@@ -21,11 +21,14 @@ export function evidenceSection({ answer, vkey, generation }: ServedAnswer): Htm
     hidden
   >
     <h2 id="evidence-title">Check in your browser</h2>
-    <div id="evidence-result"></div>
+    <div id="evidence-result">
+      <div role="status"></div>
+      <div role="alert"></div>
+    </div>
     <form id="pin" hidden>
+      <p>This server names the key <code>${vkey}</code></p>
       <label for="log-vkey">
-        The key that this server names. Compare it with the key that the operator publishes
-        elsewhere, or paste that key here.
+        Compare it with the key that the operator publishes elsewhere, or paste that key here.
       </label>
       <div class="row">
         <input

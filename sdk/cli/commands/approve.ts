@@ -8,7 +8,7 @@ import * as sdk from '../../index.js';
 import { requireApprover } from '../../engine/approvals.js';
 import { type CommandSpec, type Invocation, UsageError } from '../config.js';
 import { createFile, errno, readDocument, readText } from '../files.js';
-import { EXIT, type ExitCode, row, styled } from '../terminal.js';
+import { EXIT, type ExitCode, LABEL_WIDTH, row, styled, type Terminal } from '../terminal.js';
 import { printDocument } from './resources.js';
 
 interface KeyOptions {
@@ -120,7 +120,7 @@ async function approve(invocation: Invocation<ApproveOptions>): Promise<ExitCode
   const approver = await readApprover(options, engine.tenantId);
   const subject = await sdk.readApprovalRequest(engine, { proof_id });
   const decision = options.reject === true ? 'reject' : 'approve';
-  if (!json) for (const one of describeSubject(subject)) terminal.print(...row(...one));
+  if (!json) for (const one of describeSubject(subject)) printRow(terminal, ...one);
   if (options.yes !== true && !(await isConfirmed(invocation, decision))) {
     terminal.printError('nothing was signed');
     return EXIT.undecided;
@@ -142,6 +142,27 @@ async function approve(invocation: Invocation<ApproveOptions>): Promise<ExitCode
     terminal.print(...row('proof', second.proof_id));
   }
   return code;
+}
+
+/**
+ * Wraps below the text, not below the label: a long text of the agent must not imitate a row. Redacts first, because
+ * the terminal would not recognize half a key.
+ */
+function printRow(terminal: Terminal, label: string, text: string): void {
+  const width = Math.max(terminal.columns - Math.max(label.length, LABEL_WIDTH) - 1, 1);
+  const lines = [''];
+  let used = 0;
+  for (const character of terminal.redactor.redact(text)) {
+    // No character below takes two columns; counting two for a narrow character only wraps earlier.
+    const columns = character < '\u0300' ? 1 : 2;
+    if (used + columns > width) {
+      lines.push('');
+      used = 0;
+    }
+    lines[lines.length - 1] += character;
+    used += columns;
+  }
+  lines.forEach((line, at) => terminal.print(...row(at === 0 ? label : '', line)));
 }
 
 /** After `reject` the second decision is a denial, whose receipt is in the error. */

@@ -11,6 +11,7 @@ import {
   type MonitorState,
 } from '../../../protocol/monitor/state.js';
 import { UsageError } from '../config.js';
+import { errno } from '../files.js';
 import { isMissing } from './files.js';
 
 /** Map pages in a directory, without fsync: a page that a crash damaged does not match its digest, and is rebuilt. */
@@ -51,7 +52,7 @@ export class DirectoryPages implements MapStore {
   }
 }
 
-/** @throws UsageError for a directory of another log */
+/** @throws UsageError for a directory of another log, and for a directory that cannot be created */
 export async function openStore(directory: string | undefined, origin: string) {
   if (directory === undefined) {
     const save = (): Promise<void> => Promise.resolve();
@@ -59,7 +60,9 @@ export async function openStore(directory: string | undefined, origin: string) {
   }
   const file = join(directory, 'state.json');
   const pages = new DirectoryPages(join(directory, 'pages'));
-  await mkdir(directory, { recursive: true });
+  await mkdir(directory, { recursive: true }).catch((cause: unknown) => {
+    throw new UsageError(`${directory} cannot be created: ${errno(cause)}`, { cause });
+  });
   let version = await versionOf(file);
   const state = await readState(file, origin);
   const save = async (next: MonitorState): Promise<void> => {

@@ -97,6 +97,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       const { page, requests, complaints } = await open({ viewport: PHONE });
       const pages: [string, string][] = [
         ['home', `${origin}/`],
+        ['docs', `${origin}/docs`],
         ...[...LAYOUTS, ...STATES].map((name): [string, string] => [name, urlOf(name)]),
         ['two at once', `${origin}/?id=a&id=b`],
         ['hostile', `${origin}/?id=${encodeURIComponent('<b>"'.repeat(250))}`],
@@ -138,7 +139,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
     }
 
     const resultOf = async (page: Page): Promise<string> => {
-      const result = page.locator('#evidence-result > :not(:has-text("Verifying with"))');
+      const result = page.locator('#evidence-result > :has(p):not(:has-text("Verifying with"))');
       return result.innerText();
     };
     const pinnedName = (): string => states.snapshot.logVkey.split('+').slice(0, 2).join('+');
@@ -268,6 +269,28 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
             .some((name) => getComputedStyle(one)[name] === 'rgb(23, 102, 58)')).length`;
         expect(await page.evaluate(green)).toBe(0);
         expect(await page.locator('.mark').first().isVisible()).toBe(false);
+      });
+
+      it('shows that nothing is proved by a script that never arrives', async () => {
+        const { page } = await openPinned({ viewport: PHONE });
+        await page.route(`${origin}/page/prove.js`, () => undefined);
+        await page.goto(urlOf('valid'));
+        await page.getByText('Verifying with').waitFor();
+        await page.clock.fastForward(20_000);
+        expect(await page.getByRole('alert').innerText()).toContain('script of the check cannot');
+        expect(await page.locator('h1').innerText()).toMatch(/^Not proven/);
+      });
+
+      it('announces the result in a live region that was there before', async () => {
+        const { page } = await openPinned({ viewport: PHONE });
+        const held: Route[] = [];
+        await page.route(`${origin}/page/prove.js`, (route) => void held.push(route));
+        await page.goto(urlOf('valid'));
+        await page.getByText('Verifying with').waitFor();
+        const region = await page.$('#evidence [role="status"]');
+        await held[0]!.continue();
+        await page.getByText('Verified in your browser').waitFor();
+        expect(await region?.innerText()).toContain('Verified in your browser');
       });
 
       it('shows that a replayed page is outdated, and waits for a server that lags behind', async () => {
