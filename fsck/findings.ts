@@ -2,6 +2,8 @@ const RESTORE =
   'restore the row from a backup of the database, in a transaction with session_replication_role = replica';
 const REWRITE =
   'delete map/ and lookup/ in the snapshot directory and restart the publisher, which rewrites both from the log';
+/** After a rollback of the database, a rewrite would make tokens valid whose revocation is lost. */
+const REWRITE_SHARES = `if the database was restored or failed over, first revoke the affected tokens again (docs/runbooks.md#a-rolled-back-database); then ${REWRITE}`;
 const REFETCH =
   'delete the file and restart the publisher, which rewrites it, or copy it again from the origin';
 const WHO = 'find out who else can write to the log';
@@ -123,8 +125,8 @@ const ADVICE = {
   bundle_altered: REFETCH,
   shares_root_differs: REWRITE,
   share_record_differs: REWRITE,
-  share_record_missing: REWRITE,
-  share_record_unknown: REWRITE,
+  share_record_missing: REWRITE_SHARES,
+  share_record_unknown: REWRITE_SHARES,
 } as const satisfies Record<string, string>;
 
 export type FindingCode = keyof typeof ADVICE;

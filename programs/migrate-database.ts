@@ -1,11 +1,13 @@
 import { createHash, createHmac, pbkdf2Sync, randomBytes } from 'node:crypto';
 import { withPool } from '#runtime/postgres/connect';
+import { OperatorError } from '#runtime/process/operator-error';
 import {
   BOARD_ROLE,
   grantQueueAccess,
   grantQueueReading,
   migrateQueues,
 } from '#runtime/queue/backend';
+import type { Db } from '#sql/db/transaction';
 import { migrate } from '#sql/schema/migrate';
 import { MIGRATIONS } from './database.js';
 
@@ -53,13 +55,25 @@ export async function migrateDatabase(
       for (const role of PROGRAM_ROLES) {
         const password = passwordFor?.(role);
         if (password === undefined) continue;
-        await connection.unsafe(`alter role ${role} login password '${scramVerifier(password)}'`);
+        await connection
+          .unsafe(`alter role ${role} login password '${scramVerifier(password)}'`)
+          .catch((error: unknown) => requireAdminOption(error, connection));
       }
     } finally {
       connection.destroy();
     }
     return applied;
   });
+}
+
+/** Since PostgreSQL 16 a creator of roles administers only its own roles; a move from an older version loses which. */
+async function requireAdminOption(cause: unknown, connection: Db): Promise<never> {
+  if ((cause as { code?: unknown }).code !== '42501') throw cause;
+  const [row] = await connection<[{ owner: string }]>`select current_user as owner`;
+  throw new OperatorError(
+    `${row.owner} may not set the passwords of the programs' roles: run as a superuser of PostgreSQL "grant ${PROGRAM_ROLES.join(', ')} to ${row.owner} with admin true, inherit false, set false"`,
+    { cause },
+  );
 }
 
 const SCRAM_ITERATIONS = 4_096;

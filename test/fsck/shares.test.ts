@@ -88,6 +88,16 @@ describe('fsck of published shares and packages', () => {
     expect(await compare(invented)).toEqual({ share_record_unknown: 1 });
   });
 
+  it('advises to revoke a token again before the publisher republishes it', async () => {
+    const { sql, read, compare } = await openCopy();
+    // A restored database has lost a revocation that the snapshot has.
+    await sql.unsafe('set session_replication_role = replica; delete from svc.share_revocation');
+    expect(await compare((await read()).records!)).toEqual({ share_record_missing: 1 });
+    const findings = new Findings();
+    findings.add('share_record_missing', '', '');
+    expect(findings.state.reported[0]!.advice).toMatch(/first revoke .* again/);
+  });
+
   it('accepts only missing packages with a member that the snapshot does not cover', async () => {
     const { read, compare } = await openCopy();
     const published = (await read()).records!;

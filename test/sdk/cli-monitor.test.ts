@@ -95,6 +95,14 @@ it('svc monitor > does not replace a state that another process stored after thi
   expect((await readdir(directory)).sort()).toEqual(['state.json']);
 });
 
+it('svc monitor > names the newer version for a state with a member that it does not know', async () => {
+  const { state, save } = await openStore(join(folder.path, 'kept'), 'log');
+  await save(Object.assign(state, { later: 1 }));
+  const { code, stderr } = await look('--state', 'kept');
+  expect(code).toBe(2);
+  expect(stderr).toMatch(/a newer version wrote it: run that version/);
+});
+
 it('svc monitor > saves its state after another process was killed while it replaced the state', async () => {
   const directory = join(folder.path, 'kept');
   const { state, save } = await openStore(directory, 'log');

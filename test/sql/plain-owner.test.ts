@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, inject, it } from 'vitest';
+import { migrateDatabase } from '#programs/migrate-database';
 import { packageRoot } from '#runtime/process/files';
 import { connect } from '#runtime/postgres/connect';
 import type { Sql } from '#runtime/postgres/connect';
@@ -111,4 +112,12 @@ it('registry whose owner is not a superuser > works, and hides tenant rows from 
   expect(await pendingDepth(registry.engine, 10)).toBe(1);
   const acts = await db.sql<{ db_role: string }[]>`select db_role from svc.audit`;
   expect(new Set(acts.map((act) => act.db_role))).toContain('svc_admin');
+});
+
+it('migrateDatabase > names the grant that an owner of roles needs after a move to PostgreSQL 16', async () => {
+  // A superuser created the roles, as a restored dump of an older version does.
+  const url = new URL(inject('postgres').url);
+  Object.assign(url, { pathname: name, username: name, password });
+  const grant = new RegExp(`run as a superuser .*"grant svc_engine, .* to ${name} with admin true`);
+  await expect(migrateDatabase(url.href, () => 'new')).rejects.toThrow(grant);
 });

@@ -119,9 +119,10 @@ async function readState(file: string, origin: string): Promise<MonitorState> {
     state = decodeState(await readFile(file));
   } catch (cause) {
     if (isMissing(cause)) return newState(origin);
-    throw new UsageError(`${file} is not a state file of this monitor: choose another directory`, {
-      cause,
-    });
+    throw new UsageError(
+      `${file} is not a state file of this monitor, or a newer version wrote it: run that version, or choose another directory`,
+      { cause },
+    );
   }
   if (state.origin === origin) return state;
   throw new UsageError(`${file} belongs to the log ${state.origin}: choose another directory`);
