@@ -193,7 +193,6 @@ describe('appendVerdictEntry', () => {
   });
 
   it('appends an entry for an expiry, and whenever half of a snapshot’s validity has passed', async () => {
-    // Long enough that a busy machine appends the first entry before the expiry.
     await setValidity(registry.admin, TENANT, { ...noValidity, trust: 3 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     expect(await verifyAndAppend()).toBe('appended');
