@@ -115,7 +115,7 @@ def test_a_required_approval_raises_and_the_second_decision_admits(client: Drive
     another = client.admit(agent=AGENT, action="BOOK")
     as_problem = {"content-type": "application/problem+json"}
     for change in (answer(200, json=another), answer(403, json=denied(client), headers=as_problem)):
-        with pytest.raises(SvcError, match="another proof"):
+        with pytest.raises(SvcError, match="not about the requested proof"):
             client.with_(change).follow_admission(pending)
 
 
@@ -136,7 +136,7 @@ def test_a_closed_run_is_complete_unless_a_member_is_missing(client: Driven, pin
     assert (complete.complete, len(complete.members or [])) == (True, 2)
     shorter = {**package, "members": package["members"][1:]}
     assert verify_run(shorter, pins).fault == "members_mismatch"
-    with pytest.raises(SvcError, match="another run"):
+    with pytest.raises(SvcError, match="not about the requested run"):
         client.with_(answer(200, json=package)).export_run(run_id(), AGENT["id"])
 
 
