@@ -79,7 +79,7 @@ export interface CounterMove extends CounterRef {
 /** The window of each counter, and its value before an action; keyed by counter name. */
 export type Befores = Record<string, Omit<Budget, 'after'>>;
 
-/** Counter values before an admission; 0 for a counter whose agent or run the request lacks. */
+/** Counter values before an admission; 0 for a counter per agent or run if the request has no agent or run. */
 export function beforesIn(values: CounterValues, applied: readonly AppliedCounter[]): Befores {
   return Object.fromEntries(
     applied.map(({ name, ref, window }) => {
@@ -89,7 +89,7 @@ export function beforesIn(values: CounterValues, applied: readonly AppliedCounte
   );
 }
 
-/** The counter changes of a decision, except for counters whose agent or run the request lacks. */
+/** The counter changes of a decision; none for a counter per agent or run if the request has no agent or run. */
 export function movesOf(
   { budgets }: Pick<Decision, 'budgets'>,
   applied: readonly AppliedCounter[],

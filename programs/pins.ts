@@ -8,7 +8,7 @@ import { loggedKeys } from './admin/signing-keys.js';
 
 const vkeyOf = ({ name, publicKey }: LogVkey): string => formatVkey(nativeSha256, name, publicKey);
 
-/** `from_size` of a further key that is not retired: all its checkpoints count. */
+/** `from_size` of a key that is neither the current key nor retired: greater than the size of any checkpoint. */
 const UNBOUNDED = Number.MAX_SAFE_INTEGER;
 
 /** The keys that readers of the log pin, as `svc --pins` and PINS_FILE read them. */

@@ -12,7 +12,7 @@ import { ReplicaUnusableError } from './registry/sql-registry.js';
 const EVERY_SECOND = '* * * * * *';
 /** The longest pause between cycles, needed when the schedule stops because the clock was set back. */
 const LONGEST_PAUSE_MS = 3_000;
-/** Longer than any statement or request, after each of which a cycle reports progress. */
+/** A cycle reports progress after each statement or request, none of which takes this long. */
 const STALL_TIMEOUT_MS = 120_000;
 /** Consecutive failed cycles after which a publisher releases its leases to another publisher. */
 const MAX_FAILED_CYCLES = 3;
@@ -39,8 +39,8 @@ export interface RunOptions {
 }
 
 /**
- * Runs publish cycles at once, when woken and every second, one at a time, until the signal aborts.
- * Resolves after the last cycle, with the leases released. Rejects with a FatalPublishError when an operator
+ * Runs one publish cycle after another until the signal aborts: the first immediately, the others when woken and every
+ * second. Resolves after the last cycle, with the leases released. Rejects with a FatalPublishError when an operator
  * has to decide, and with a StallError when a cycle stalls. The next cycle retries after any other
  * error; after several failed cycles in a row a standby can take the leases.
  */

@@ -44,7 +44,7 @@ export interface EngineOptions extends CallOptions {
 export interface ReceiptEvidenceOptions {
   /** AEP keys, and optionally the log, from a source other than the engine. */
   pins?: OfflineTrust;
-  /** Stores evidence of this receipt. With `pins`, the evidence has been verified under these pins. */
+  /** Your function that stores the evidence of `receipt`. With `pins`, the SDK has verified the evidence. */
   store?: (evidence: ReceiptEvidence, receipt: Receipt) => unknown;
   /**
    * Gets every failure to fetch, verify or store evidence in the background. The receipt was

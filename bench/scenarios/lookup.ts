@@ -160,7 +160,7 @@ export type LookupRounds = Record<
 function lookupResults(rounds: LookupRounds, sizes: string, evidenceBytes: number): Result[] {
   const { hit, nginx, miss, older, constant, evidence, hot, revalidated, cold } = rounds;
   return [
-    compared('public lookup, hit', hit, 'nginx, the same bodies as files', nginx, {
+    compared('public lookup, hit', hit, 'nginx that serves the same bodies as files', nginx, {
       atLeast: 0.95,
       note: `nginx: ${observed(nginx)}; ${sizes}`,
     }),
@@ -180,7 +180,7 @@ function lookupResults(rounds: LookupRounds, sizes: string, evidenceBytes: numbe
       target: { value: { atMost: 4_000 } },
       note: `of a proof; ${sizes}`,
     }),
-    compared('shipped cache, hot', hot, 'nginx, the same bodies as files', nginx),
+    compared('shipped cache, hot', hot, 'nginx that serves the same bodies as files', nginx),
     compared('shipped cache, revalidated', revalidated, 'the hit', hit, {
       note: 'the cached responses have expired, and the public API sends each in full, because the snapshot is new; CPU of cache and public API',
     }),

@@ -92,7 +92,7 @@ export function addTenantCommands(add: AddCommand): void {
   );
   for (const [verb, help, open] of [
     ['open', 'Open an environment for admissions', true],
-    ['lock', `Lock an environment for admissions immediately; ${APPLIES_TO_ACCEPTED}`, false],
+    ['lock', `Pause the admissions of an environment immediately; ${APPLIES_TO_ACCEPTED}`, false],
   ] as const) {
     add(`lane ${verb} <sandbox|live>`, help, 'sandbox', async ({ act }, name: string) => {
       const environment = oneOf(name, ENVIRONMENTS);

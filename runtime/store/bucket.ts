@@ -54,8 +54,8 @@ export abstract class BucketStore implements SnapshotStore {
   }
 
   /**
-   * @param known the tag of the version that this process has, which the server need not send
-   * @returns null if the object does not exist
+   * @param known the tag of the version that this process has
+   * @returns `unchanged` instead of an object that still has the tag `known`; null if the object does not exist
    */
   protected abstract open(
     key: string,

@@ -292,7 +292,7 @@ interface Begun {
 
 interface PlannedCall extends Pick<GatedCall, 'run'> {
   action: string;
-  /** The envelope without its number in the run. The arguments stay in this process. */
+  /** The envelope without `run`, which the run adds. It has only the hash of the arguments, not the arguments. */
   envelope: AgentEnvelope;
   /** Hash of tool, action, arguments and facts: a different hash after the admission means a changed call. */
   fingerprint: string;

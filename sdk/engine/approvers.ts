@@ -48,7 +48,7 @@ export async function retireApproverHttp(
   return readApprover(answer, registration_hash, 'retired');
 }
 
-/** Reads the requested approver in this state: a caller must not mistake an active approver for a retired one. */
+/** Throws for another approver or state: a caller must not mistake an active approver for a retired one. */
 function readApprover(
   answer: Answer,
   registrationHash: string,

@@ -66,7 +66,7 @@ export interface LookupQuery {
 
 /** A lookup by {@link lookupHttp}. */
 export interface LookupRequest extends LookupQuery {
-  /** Whether to look the identifier up again while it may resolve later, until the timeout of the call. */
+  /** Whether to repeat the lookup, within the timeout of the call, while the identifier may resolve later. */
   wait?: boolean;
 }
 

@@ -22,10 +22,11 @@ export type ApprovalOutcome =
   | { outcome: 'rejected'; fault: string };
 
 /**
- * Stores the second decision about a pending proof: the same request, with the time and the policy set in force now. A
- * pending proof has at most one second decision; a repeated approval returns the existing second decision.
+ * Accepts an approval of a pending proof: stores an admission with the same request, the current time and the policy
+ * set in force, about which a worker makes the second decision. A pending proof has at most one second decision; a
+ * repeated approval returns the existing second decision.
  *
- * @param faultAt why an approval that is accepted at this time has no effect, or null
+ * @param faultAt returns why an approval that is accepted at this time has no effect, or null
  * @throws PolicyMissingError when no policy set is active
  */
 export function acceptApproval(

@@ -22,7 +22,7 @@ export interface BatchRef {
   items: number;
 }
 
-/** An accepted admission, and the pending row that a claim of the admission deletes. */
+/** An accepted admission, and the pending row that a worker deletes when it claims the admission. */
 export interface PendingIntake extends PinnedIntake {
   /** The batch of the admission; null for an admission in no batch. */
   batch: BatchRef | null;
@@ -127,9 +127,10 @@ export class ChunkIncompleteError extends Error {}
 /**
  * Claims pending admissions in this transaction, and returns the ids of the claimed admissions.
  * Only one transaction can commit the claim, so an admission is decided once. Claims nothing
- * outside a transaction, where a claim would lose the admission. An admission accepted in the
- * future, by up to a day, stays pending until that time: the database clock was set back, or a
- * standby with another clock was promoted. The worker rejects admissions with later times.
+ * outside a transaction, where a claim would lose the admission. An admission whose acceptance time
+ * is in the future, by at most a day, stays pending until that time; the worker rejects an admission
+ * with a later time. Such times occur after the database clock was set back, or after the promotion
+ * of a standby whose clock is behind.
  *
  * @throws ChunkIncompleteError when `intakes` lacks admissions of a chunk
  */

@@ -321,7 +321,7 @@ export interface HashedBatch {
   hash: Buffer;
 }
 
-/** Erases the hashes of batches before their keys: row-level security hides a key whose batch still has its hash. */
+/** Erases items hashes before idempotency keys: row-level security hides a key while a batch has its hash. */
 export async function eraseBatches(
   tx: Transaction,
   tenantNo: number,

@@ -55,6 +55,6 @@ export async function endLog(tx: Db, origin: string, reason: string): Promise<nu
   if (LEAVES_LOST.includes(publishing(await readHeartbeats(tx)).refused)) return signed;
   throw new AdministrationError(
     'no publisher has reported a loss of published leaves since the last snapshot. ' +
-      'Start a publisher whose SNAPSHOT_DIR holds the published snapshot, or set TRUSTED_CHECKPOINT: the publisher then publishes, or stops and records the loss',
+      'Start a publisher with the published snapshot in SNAPSHOT_DIR, or with TRUSTED_CHECKPOINT: if published leaves are missing, the publisher records this and stops',
   );
 }

@@ -201,9 +201,10 @@ const isAnythingDue = (sql: Db) => sql`
     or exists (select from svc.share_due where expires_at <= now()))`;
 
 /**
- * Shows whether the verifier has work. `state` changes when the log, the verdicts or the scrubber's urgent leaves
- * change, and is null while an erasure or an expiry is due. `isUrgent`: the scrubber has urgent leaves. Returns null if
- * the row of the log's head or of the scrubber was deleted.
+ * Shows whether the verifier has work: it can skip passes while `state` is not null and stays the same. `state` changes
+ * with the log, the verdicts and the leaves of `scrubUrgently`, and is null while an erasure or an expiry is due.
+ * `isUrgent`: the scrubber has not yet checked all of these leaves. Returns null if the row of the log's head or of the
+ * scrubber was deleted.
  */
 export async function verifierWork(sql: Db) {
   const [row] = await sql<{ state: string; isUrgent: boolean; isDue: boolean }[]>`

@@ -26,7 +26,7 @@ export interface Validity {
   certificate: number | null;
   passport: number | null;
   trust: number | null;
-  /** The seconds in which the action can be approved; {@link APPROVAL_SECONDS} when absent. */
+  /** For how many seconds from acceptance the action can be approved; {@link APPROVAL_SECONDS} when absent. */
   approval?: number;
 }
 

@@ -175,7 +175,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     expect(owner?.rolsuper).toBe(false);
   });
 
-  it("answers an address over its rate limit with an error in the API's format", async () => {
+  it("rejects requests of an address over its rate limit with a 429 in the API's error format", async () => {
     const answers = await Promise.all(
       Array.from({ length: 40 }, async () => {
         const statuses = [];

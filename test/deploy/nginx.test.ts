@@ -242,7 +242,7 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     expect(received).toEqual([body.length, body.length]);
   });
 
-  it('nginx.conf > keeps an idle connection for as long as a public API server', () => {
+  it('nginx.conf > keeps an idle connection open for as long as a public API server does', () => {
     const [, seconds] = /\n *keepalive_timeout (\d+)s;/.exec(shippedCache('', 0)) ?? [];
     expect(1000 * Number(seconds)).toBe(HTTP_LIMITS.keepAliveMs);
   });

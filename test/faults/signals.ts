@@ -20,7 +20,7 @@ const DATABASE_USERS = /^(engine|worker|verifier|publisher)/;
 /** Problems that `admin status` may report while programs reconnect or restart: heartbeats are up to two seconds old. */
 const RECOVERING =
   /^(the database (cannot be reached|answers too slowly)|no \w+ (is|has)|(queue|database|jobs) down|(ticks|log|upkeep|scrub|verdict) (failing|stalled))/;
-/** These problems, and those that `admin status` reports after some seconds without a successful publish cycle. */
+/** `RECOVERING`, and the problems that `admin status` reports after some seconds without a successful publish cycle. */
 const NOT_PUBLISHED = new RegExp(
   `${RECOVERING.source}|^no publish cycle has succeeded|^no signed checkpoint`,
 );

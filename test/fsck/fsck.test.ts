@@ -121,7 +121,7 @@ it.each([
   expect(counts['snapshot_behind']).toBe(found);
 });
 
-it('fsck > finds a missing row of the published checkpoint, unless an adoption lost the row', async () => {
+it('fsck > reports a missing row of the published checkpoint, unless a restore lost the row with leaves that were adopted later', async () => {
   const { env, damage } = await copies.copy();
   await damage(
     `delete from svc.checkpoint where tree_size = (select max(tree_size) from svc.checkpoint)`,

@@ -88,7 +88,7 @@ describe('fsck of published shares and packages', () => {
     expect(await compare(invented)).toEqual({ share_record_unknown: 1 });
   });
 
-  it('advises to revoke a token again before the publisher republishes it', async () => {
+  it('advises the operator to repeat the revocation of a token if a restored database lost the revocation', async () => {
     const { sql, read, compare } = await openCopy();
     // A restored database has lost a revocation that the snapshot has.
     await sql.unsafe('set session_replication_role = replica; delete from svc.share_revocation');

@@ -28,7 +28,7 @@ interface Vectors {
   };
 }
 
-it('close of a run > has the AEP subject and the members hash of the Python implementation', () => {
+it('close of a run > gets the AEP subject and the members hash that the Python implementation computed', () => {
   const file = join(packageRoot, 'protocol/vectors/next.json');
   const { requests, run } = JSON.parse(readFileSync(file, 'utf8')) as Vectors;
   const { payload } = run.close.proof_record.envelope;

@@ -187,7 +187,7 @@ describe('svc hook', () => {
     expect(await lost(['hook', '--observe'])).toMatchObject({ code: 3 });
   });
 
-  it('serves HTTP hooks, denies every request that it rejects, and reads a changed key file', async () => {
+  it('serves HTTP hooks, denies the tool call when the token or the input is wrong, and reads a changed key file', async () => {
     const port = await freePort();
     const keyFile = join(folder.path, await folder.write('key', 'svc_sk_wrong'));
     let ran!: ReturnType<typeof svcProcess>;

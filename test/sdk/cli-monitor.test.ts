@@ -95,7 +95,7 @@ it('svc monitor > does not replace a state that another process stored after thi
   expect((await readdir(directory)).sort()).toEqual(['state.json']);
 });
 
-it('svc monitor > names the newer version for a state with a member that it does not know', async () => {
+it('svc monitor > reports that a newer version wrote the state when the state has an unknown member', async () => {
   const { state, save } = await openStore(join(folder.path, 'kept'), 'log');
   await save(Object.assign(state, { later: 1 }));
   const { code, stderr } = await look('--state', 'kept');

@@ -131,7 +131,7 @@ const kept = tenantTables.filter(
 );
 
 describe('the tenant tables of the frozen schema', () => {
-  it('are all tables with tenant rows, each with row-level security', async () => {
+  it('are exactly the tables with tenant rows, and exactly the tables with row-level security', async () => {
     const found = await db.sql<{ name: string }[]>`
       with recursive owned as (
         select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'svc'

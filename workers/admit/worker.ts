@@ -253,7 +253,7 @@ function takeAnnounced(
     };
     sql.onNotification(PENDING_CHANNEL, onAnnounced, () => {
       resolve();
-      // Finds admissions that were announced earlier. After a failure, the requeue finds them once they are stale.
+      // Finds admissions announced while this worker did not listen. If that fails, the requeue finds them when stale.
       void takePending(sql, take).catch(() => undefined);
     });
   });

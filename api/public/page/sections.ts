@@ -295,7 +295,7 @@ function sentence(relayed: Relayed): string {
   }
   if (!chain.available) return 'The chain is not complete: some stages are missing.';
   if (!verification.can_assert_validity) {
-    return 'The chain is complete, but validity is not asserted now.';
+    return 'The chain is complete, but the registry does not assert now that the artifact is valid.';
   }
   return 'The chain is complete. From verification onwards, each link leads to its own verdict.';
 }

@@ -216,7 +216,7 @@ function viewsOf(resolved: Relayed): Html[] {
 /** An SVG QR code, dark on light in both colour schemes: not every scanner accepts the inverse. */
 function qrCode(text: string, label: string): Html {
   let svg = '';
-  // `svg` is set afterwards: for SVG, `toString` calls back before it returns.
+  // For SVG, `toString` calls its callback before it returns, so `svg` is set below.
   qrcode.toString(text, { type: 'svg', errorCorrectionLevel: 'M' }, (error, markup) => {
     if (error) throw error;
     svg = markup;

@@ -1,7 +1,7 @@
 """Forms: functions that check a value of a parsed document.
 
-A form returns False for a value of another form, or raises the code of a more specific fault. `read` turns both into
-one `InvalidError`, with a pointer: the first fault in reading order.
+A form returns False for a value that it rejects, or raises an `InvalidError` with the code of a more specific fault.
+In both cases `read` raises an `InvalidError`, with a pointer to the first fault in reading order.
 """
 
 from __future__ import annotations

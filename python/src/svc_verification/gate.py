@@ -267,7 +267,7 @@ class Gate:
         return admission
 
     async def _second_decision(self, planned: _Planned, error: SvcError) -> Receipt:
-        """Waits for a required approval, if the gate has `approval`. Raises any other error again."""
+        """Waits for a required approval, if the gate has `approval`. Otherwise raises `error`."""
         wait, approval = self.approval, error.approval
         if wait is None or approval is None:
             raise error

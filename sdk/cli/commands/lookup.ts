@@ -96,7 +96,7 @@ export const evidenceCommand: CommandSpec<LookupOptions & { out?: string }> = {
 
 const NOTHING_VERIFIED = 'nothing: the registry is trusted; pin the log to verify';
 
-/** The verified facts, and the parties that the reader still trusts. */
+/** Rows with the verified facts, and with the log key and witnesses that the reader trusts without verification. */
 function evidenceRows(evidence: sdk.Proved | null): Part[][] {
   if (evidence === null) {
     return [row('verified', NOTHING_VERIFIED)];

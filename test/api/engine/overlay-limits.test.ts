@@ -73,7 +73,7 @@ it('an overlay is tested only with cases of its tenant, and activated only with 
   expect((await admit(setup)).status).toBe(200);
 });
 
-it('the engine role activates no overlay without a combined set for each policy set in use, and a worker rejects an overlay that permits', async ({
+it('the engine role cannot activate an overlay that is not combined with each policy set in use, and a worker rejects an overlay with a `permit` rule', async ({
   setup,
 }) => {
   const { registry, db } = setup;

@@ -275,7 +275,7 @@ function fullyDecoded(text: string): string {
   return decoded;
 }
 
-describe('error response to a path', () => {
+describe('error response to a request for an unknown path', () => {
   it.each(['share_y', 'SHARE_y', '%73hare_y', 'share%5fy', '%25252573hare_y', '%%73hare_'])(
     'is private when the path may contain a token: %s',
     async (text) => expectPrivate(await call(`/x/${text}`)),
