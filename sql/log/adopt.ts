@@ -15,16 +15,18 @@ import { AdministrationError } from '../tenants/audit.js';
 export const beginAdoption = (tx: Transaction, origin: string): Promise<number> =>
   valueOf<number>(tx`select svc.begin_adoption(${origin})`).catch(rethrow);
 
-/** Turns the errors by which a database function reports a running publisher or another log into an AdministrationError. */
+/** Turns the errors by which a database function rejects an adoption or a retirement into an AdministrationError. */
 function rethrow(error: unknown): never {
   const { code, message } = error as { code?: unknown; message: string };
-  if (code !== '55006' && code !== 'P0002') throw error;
+  if (code !== '55000' && code !== '55006' && code !== 'P0002') throw error;
   throw new AdministrationError(message, { cause: error });
 }
 
 /**
  * Appends published entries, which the caller has verified, as the leaves from `first` on. All belong
  * to one level-0 tile.
+ *
+ * @throws AdministrationError when an entry other than a proof has a time ahead of the database's clock
  */
 export async function adoptEntries(
   tx: Transaction,
@@ -32,7 +34,7 @@ export async function adoptEntries(
   entries: readonly Uint8Array[],
 ): Promise<void> {
   const hex = entries.map((entry) => `\\x${Buffer.from(entry).toString('hex')}`);
-  await tx`select svc.adopt_entries(${first}, ${hex}::text[]::bytea[])`;
+  await tx`select svc.adopt_entries(${first}, ${hex}::text[]::bytea[])`.catch(rethrow);
 }
 
 /** Records the adoption, and closes pending admissions and revocations that leaves from `first` on decide. */

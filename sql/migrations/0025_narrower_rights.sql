@@ -19,6 +19,25 @@ create trigger is_of_its_base before insert on svc.overlay_set
 -- validation would scan the table.
 alter table svc.intake add check (run_seq <= 9007199254740991) not valid;
 
+-- No honest verifier appends a verdict entry before the time up to which the last one reports expiries. With a time
+-- ahead, the false verdicts of a compromised `svc_erase` would therefore stay published until that time.
+create function svc.adopted_time_is_not_ahead() returns trigger language plpgsql as $$
+declare
+  stated constant timestamptz := greatest(new.at,
+    (convert_from(new.body, 'UTF8')::jsonb ->> 'expired_through')::timestamptz);
+begin
+  if stated > clock_timestamp() + interval '60 seconds' then
+    raise exception 'leaf % has the time %, more than 60 seconds ahead of the clock of the database: correct the clock, or repeat the command after this time',
+      new.leaf_index, to_char(stated at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+      using errcode = 'object_not_in_prerequisite_state';
+  end if;
+  return new;
+end $$;
+revoke all on function svc.adopted_time_is_not_ahead() from public;
+create trigger is_not_ahead before insert on svc.log_entry for each row
+  when (new.kind <> 1 and current_setting('svc.adopts', true) = 'on')
+  execute function svc.adopted_time_is_not_ahead();
+
 -- No statement of these programs uses these rights.
 revoke select on svc.adoption, svc.batch_watch, svc.ended_checkpoint, svc.expiry, svc.package_member,
   svc.share_revocation, svc.share_token, svc.trust_package from svc_admin;

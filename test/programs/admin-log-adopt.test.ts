@@ -7,10 +7,12 @@ import { packageRoot } from '#runtime/process/files';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { runMonitor } from '#sdk/cli/monitor/run';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
-import { revocationReasonBytes } from '#protocol/entries';
+import { entryBytes, revocationReasonBytes } from '#protocol/entries';
+import { formatTime } from '#protocol/time';
 import { addApprover, listApprovers } from '#sql/lifecycle/approvers';
 import { insertRevocationRequest } from '#sql/lifecycle/revocations';
-import type { Pool } from '#sql/db/transaction';
+import { type Pool, transaction } from '#sql/db/transaction';
+import { appendEntries, lockHead } from '#sql/log/append';
 import { keysInLog } from '#sql/log/keys';
 import { entriesBetween, treeSize } from '#sql/log/log';
 import { processAdmissions } from '#workers/admit/process';
@@ -332,5 +334,25 @@ describe('admin log adopt', () => {
       new AbortController().signal,
     ); // prettier-ignore
     expect(monitored).toMatchObject({ alarms: [], isReachable: true });
+  });
+
+  it('rejects an entry with a time ahead of the database clock, and names the clock', async () => {
+    const at = Date.now() + 3_600_000;
+    const time = formatTime(at);
+    const approver = { registration_hash: 'ab'.repeat(32), change: 'activate' as const };
+    const body = entryBytes({ type: 'key', use: 'approver', ...approver, time });
+    await transaction(restored.sql, async (tx) =>
+      appendEntries(tx, nativeSha256, await lockHead(tx), [{ kind: 'key', at, body }]),
+    );
+    expect(await publish(restored, registry)).toMatchObject({ outcome: 'published' });
+    await original.close();
+    const behind = await copy();
+    const { code, err } = await adopt(behind);
+    expect(code).toBe(1);
+    expect(err).toContain(
+      `${time}, more than 60 seconds ahead of the clock of the database: correct`,
+    );
+    expect(err).not.toContain('unexpected error');
+    expect(await treeSize(behind.sql)).toBe(size);
   });
 });

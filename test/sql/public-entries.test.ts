@@ -8,11 +8,13 @@ import { extendTiles } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { appendKeyChange } from '#sql/lifecycle/signing-keys';
+import { adoptEntries, beginAdoption } from '#sql/log/adopt';
 import { appendEntries, lockHead } from '#sql/log/append';
 import { entryRows, treeSize } from '#sql/log/log';
 import { appendErasure, appendSnapshot, appendVerdict } from '#sql/log/public-entries';
 import { databaseTime } from '#sql/log/verdicts';
 import { transaction } from '#sql/db/transaction';
+import { AdministrationError } from '#sql/tenants/audit';
 import { withoutTriggers } from '../fixtures/database.js';
 import { holdLock } from '../fixtures/hold-lock.js';
 import { openRegistry } from '../fixtures/registry.js';
@@ -273,4 +275,39 @@ it.each([4, 5, 6])('program roles > cannot insert an entry of kind %i directly',
       insert into svc.log_entry (leaf_index, at, kind, body) values (900, now(), ${kind}, 'x')`;
     await expect(inserted).rejects.toMatchObject({ code: '42501' });
   }
+});
+
+it('svc.adopt_entries > rejects times more than 60 seconds ahead of the database clock, except in a proof', async () => {
+  const { at, registry } = await open();
+  const adopt = (entry: object) =>
+    transaction(db.as('svc_erase'), async (tx) =>
+      adoptEntries(tx, await beginAdoption(tx, 'example.org/log'), [utf8(JSON.stringify(entry))]),
+    );
+  const [past, near, ahead] = [await at(-3_600_000), await at(30_000), await at(120_000)];
+  for (const entry of [
+    { type: 'key', time: ahead },
+    { type: 'verdict', time: ahead, expired_through: past },
+    { type: 'verdict', time: past, expired_through: ahead },
+  ]) {
+    const rejected = await adopt(entry).catch((error: unknown) => error);
+    expect(rejected).toBeInstanceOf(AdministrationError);
+    expect((rejected as Error).message).toContain(
+      `the time ${ahead}, more than 60 seconds ahead of the clock of the database`,
+    );
+  }
+  const size = await treeSize(db.sql);
+  await adopt({ type: 'key', time: past });
+  await adopt({ type: 'verdict', time: near, expired_through: near });
+  await adopt({
+    type: 'proof',
+    proof_id: registry.item().proofId,
+    effect: 'DENY',
+    environment: 'sandbox',
+    key_id: 'A'.repeat(43),
+    aep_hash: 'ab'.repeat(32),
+    proof_record_hash: 'cd'.repeat(32),
+    valid_until: { proof: null },
+    time: ahead,
+  });
+  expect(await treeSize(db.sql)).toBe(size + 3);
 });
