@@ -68,10 +68,13 @@ export async function migrateDatabase(
 
 /** Since PostgreSQL 16 a creator of roles administers only its own roles; a move from an older version loses which. */
 async function requireAdminOption(cause: unknown, connection: Db): Promise<never> {
-  if ((cause as { code?: unknown }).code !== '42501') throw cause;
-  const [row] = await connection<[{ owner: string }]>`select current_user as owner`;
+  const { code, message } = cause as Error & { code?: unknown };
+  if (code !== '42501') throw cause;
+  const [{ owner }] = await connection<
+    [{ owner: string }]
+  >`select quote_ident(current_user) as owner`;
   throw new OperatorError(
-    `${row.owner} may not set the passwords of the programs' roles: run as a superuser of PostgreSQL "grant ${PROGRAM_ROLES.join(', ')} to ${row.owner} with admin true, inherit false, set false"`,
+    `${owner} may not set the passwords of the programs' roles (${message}). Run as a superuser of PostgreSQL: grant ${PROGRAM_ROLES.join(', ')} to ${owner} with admin true, inherit false, set false`,
     { cause },
   );
 }

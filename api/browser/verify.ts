@@ -43,7 +43,7 @@ async function loadProver() {
   try {
     return await Promise.race([import('./prove.js'), stalled]);
   } catch (cause) {
-    throw new Error('the script of the check cannot be loaded', { cause });
+    throw new Error('the script of the check cannot be loaded; reload the page', { cause });
   }
 }
 
@@ -83,7 +83,11 @@ function report(role: 'status' | 'alert', ...lines: string[]): void {
     paragraph.textContent = line;
     return paragraph;
   });
-  for (const box of document.querySelectorAll('#evidence-result > *')) {
+  const result = document.getElementById('evidence-result')!;
+  // During an upgrade, an older server may have sent the page, which then lacks the boxes.
+  if (result.childElementCount === 0)
+    result.innerHTML = '<div role="status"></div><div role="alert"></div>';
+  for (const box of result.children) {
     box.replaceChildren(...(box.getAttribute('role') === role ? paragraphs : []));
   }
 }

@@ -304,6 +304,8 @@ function openConnection(
   const own = {
     ...settings,
     ...address,
+    // The driver only names it in its errors; the address of a TLS socket would be undefined:undefined.
+    path: path || `${name}:${String(port[at])}`,
     max: 1,
     // Names the host: for an IP address the driver would check the certificate against "localhost".
     ...(typeof ssl === 'string' && ssl.startsWith('verify') && { ssl: { host: name } }),
@@ -317,8 +319,8 @@ function openConnection(
       socket = connectSocket({ ...address, noDelay: true });
       // This handler runs before the driver rejects the statement, because the caller may repeat the statement at once.
       socket.once('error', onError);
-      // The driver names these members in its errors.
-      return Object.assign(socket, { host: name, ...address });
+      // The driver sends this name in the TLS handshake.
+      return Object.assign(socket, { host: name });
     },
   };
   const client = postgres(url, own) as Client;

@@ -52,15 +52,15 @@ function withoutRows(fields: Record<string, unknown>): Record<string, unknown> {
 const BUSY_PAUSE_MS = 100;
 const pause = new Int32Array(new SharedArrayBuffer(4));
 
-/** Lines that could not be written since the last line. */
+/** Lines that could not be written since the last line of a logger. */
 let unwritten = 0;
 let isCutOff = false;
 
 /**
  * Writes a line to stderr, and drops the line on a full disk or a closed pipe: an error would stop the program, and
- * pino's own destination blocks the program until the disk has room.
+ * pino's own destination blocks the program until the disk has room. Returns whether the line was written.
  */
-export function writeLine(line: string): void {
+export function writeLine(line: string): boolean {
   let rest = Buffer.from(isCutOff ? `\n${line}` : line);
   while (rest.length > 0) {
     try {
@@ -72,11 +72,16 @@ export function writeLine(line: string): void {
         continue;
       }
       unwritten += 1;
-      return;
+      return false;
     }
   }
   isCutOff = false;
-  unwritten = 0;
+  return true;
+}
+
+/** Writes a line of a logger, which reports `unwritten`; the forwarded lines of a child do not. */
+function write(line: string): void {
+  if (writeLine(line)) unwritten = 0;
 }
 
 /** Writes JSON lines to stderr; stdout is for command output. */
@@ -91,7 +96,7 @@ export function logger(program: string, level: LogLevel = 'info'): Logger {
       serializers: { err: serializeError },
       mixin: () => (unwritten > 0 ? { unlogged: unwritten } : {}),
     },
-    { write: writeLine },
+    { write },
   );
 }
 
@@ -117,7 +122,9 @@ export function logRarely<Level extends 'warn' | 'error'>(
     last.unlogged += 1;
     return;
   }
-  const { unlogged } = last;
-  messages.set(message, { at: now, unlogged: 0 });
+  // The field replaces the one that a logger adds.
+  const unlogged = last.unlogged + unwritten;
+  const lost = unwritten;
   log[level]({ ...fields, ...(unlogged > 0 && { unlogged }) }, message);
+  messages.set(message, { at: now, unlogged: unwritten > lost ? last.unlogged : 0 });
 }

@@ -72,7 +72,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions) {
     graceMs = GRACE_MS,
     launch = forkProgram,
     onFailedStart = () => undefined,
-    out = (line) => writeLine(`${line}\n`),
+    out = (line) => void writeLine(`${line}\n`),
   } = options;
   const stopping = new AbortController();
   const hasToStop = AbortSignal.any([stopping.signal, ...(options.signal ? [options.signal] : [])]);

@@ -9,6 +9,7 @@ import { testFolder } from '../fixtures/test-folder.js';
 
 const lifecycle = join(import.meta.dirname, '../../dist/runtime/process/lifecycle.js');
 const config = join(import.meta.dirname, '../../dist/runtime/config.js');
+const log = join(import.meta.dirname, '../../dist/runtime/process/log.js');
 const supervisor = join(import.meta.dirname, '../../dist/runtime/process/supervise.js');
 
 const home = await testFolder();
@@ -133,20 +134,36 @@ describe('runProgram', () => {
     expect(complained.join()).toContain('not handled');
   });
 
-  it('loses log lines while stderr cannot be written, counts them, and still exits', async () => {
+  it('loses log lines on a full disk, counts them in the next line of its own, and still exits', async () => {
     const logFile = join(home, 'full.log');
     const fill = `for (let n = 0; n < 100; n += 1) ctx.log.info('x'.repeat(100));`;
     const file = await program(
       `const { truncateSync } = await import('node:fs');
-       ${fill} truncateSync(${JSON.stringify(logFile)}); ctx.log.info('room'); ${fill} throw new Error('stuck');`,
+       const { logRarely, writeLine } = await import(${JSON.stringify(log)});
+       performance.now = () => 0;
+       for (let n = 0; n < 3; n += 1) logRarely(ctx.log, 'warn', {}, 'often');
+       ${fill}
+       performance.now = () => 20_000;
+       logRarely(ctx.log, 'warn', {}, 'often');
+       performance.now = () => 40_000;
+       truncateSync(${JSON.stringify(logFile)});
+       writeLine('forwarded\\n');
+       logRarely(ctx.log, 'warn', {}, 'often');
+       ctx.log.info('room');
+       ${fill} throw new Error('stuck');`,
     );
     // A limit of the file size stands for a full disk, which only root can make.
     const limited = `ulimit -f 8; exec "$0" "$1" 2>>"$2"`;
     const child = spawn('sh', ['-c', limited, process.execPath, file, logFile], { env: {} });
     onTestFinished(() => void child.kill('SIGKILL'));
     expect(await new Promise((resolve) => child.once('exit', resolve))).toBe(1);
-    const [line = ''] = (await readFile(logFile, 'utf8')).trim().split('\n');
-    expect(JSON.parse(line)).toMatchObject({ msg: 'room', unlogged: expect.any(Number) as number });
+    const [forwarded, often = '', room = ''] = (await readFile(logFile, 'utf8')).trim().split('\n');
+    expect(forwarded).toBe('forwarded');
+    const { msg, unlogged } = JSON.parse(often) as { msg: string; unlogged: number };
+    // Of 4,096 bytes, the lines of `fill` take more than 100 each.
+    expect(msg).toBe('often');
+    expect(unlogged).toBeGreaterThan(2 + 60);
+    expect(JSON.parse(room)).not.toHaveProperty('unlogged');
   });
 
   it('logs an operator error without a stack trace', async () => {

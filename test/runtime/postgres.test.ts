@@ -150,12 +150,20 @@ it('pool > causes no unhandled rejection when the connection is cut during sessi
   expect(unhandled).toEqual([]);
 });
 
-it('pool > names address and port of a server that does not answer', async () => {
-  const server = createServer((socket: Socket) => void socket.on('error', () => undefined));
+it.each([
+  ['', ''],
+  [' in the TLS handshake', '?sslmode=require'],
+])('pool > names address and port of a server that does not answer%s', async (_, parameter) => {
+  const server = createServer((socket: Socket) => {
+    socket.on('error', () => undefined);
+    if (parameter !== '') socket.once('data', () => socket.write('S'));
+  });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   closes.push(() => server.close());
   const { port } = server.address() as AddressInfo;
-  const sql = open(`postgres://someone@127.0.0.1:${String(port)}/svc`, { connectTimeoutMs: 100 });
+  const sql = open(`postgres://someone@127.0.0.1:${String(port)}/svc${parameter}`, {
+    connectTimeoutMs: 100,
+  });
   const message = `write CONNECT_TIMEOUT 127.0.0.1:${String(port)}`;
   expect(await outcomeOf(sql`select 1`)).toMatchObject({ code: 'CONNECT_TIMEOUT', message });
 });

@@ -77,7 +77,7 @@ export function hasScope(caller: Caller, scopes: readonly Scope[]): boolean {
   return [...scopes, 'admin'].some((scope) => caller.scopes.includes(scope));
 }
 
-const UTF_8 = /; *charset="?utf-8"?/gi;
+const UTF_8 = /;[ \t]*charset="?utf-8"?/gi;
 
 /** Throws a 406, before the request has an effect, if the client accepts none of the media types. */
 export function requireAcceptable(req: Request, types: readonly [string, ...string[]]): string {

@@ -46,6 +46,8 @@ export interface Answer {
   cache: string;
   /** A string is sent as Latin-1. */
   body: Uint8Array | string;
+  /** Whether the answer holds no verdict, so that a cache may serve it after the snapshot has expired. */
+  outlivesSnapshot?: boolean;
   /** The entity tag without quotes. */
   etag?: string;
   /** The Content-Security-Policy of a page. */
@@ -54,8 +56,8 @@ export interface Answer {
 }
 
 /**
- * Sends an answer with the headers of its snapshot, or 304 when If-None-Match matches. If the request
- * may contain a share token, or the snapshot soon expires, the answer has no ETag, and no cache may store it.
+ * Sends an answer with the headers of its snapshot, or 304 when If-None-Match matches. If the request may contain a
+ * share token, or the snapshot of a verdict soon expires, the answer has no ETag, and no cache may store it.
  */
 export function send(
   { ctx, req, res, requestId, secret = false }: Exchange,
@@ -66,6 +68,7 @@ export function send(
   const isLate =
     snapshot !== null &&
     answer.cache === CACHE_VERDICT &&
+    answer.outlivesSnapshot !== true &&
     snapshot.validUntil - ctx.clock.now() < UNCACHED_MS;
   const policy = answer.policy && { ...SECURITY_HEADERS, 'Content-Security-Policy': answer.policy };
   const headers = policy ? Object.entries(policy).flat() : [...PLAIN];

@@ -39,7 +39,8 @@ const ofSnapshot =
     const { ctx } = exchange;
     const snapshot = loadedSnapshot(ctx);
     const answer = await read(ctx, snapshot, last);
-    send(exchange, snapshot, { status: 200, cache: CACHE_VERDICT, ...answer });
+    const cached = { cache: CACHE_VERDICT, outlivesSnapshot: true };
+    send(exchange, snapshot, { status: 200, ...cached, ...answer });
   };
 
 /** GET /log/checkpoint: the newest checkpoint that witnesses cosigned, else the snapshot's. */

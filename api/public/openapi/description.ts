@@ -34,7 +34,7 @@ const GUIDE: readonly GuideSection[] = [
     title: 'Freshness and caching',
     text: [
       "Responses come from a signed snapshot of the registry. `X-Svc-Snapshot-Generation` and `X-Svc-Tree-Size` identify it; `X-Svc-Snapshot-Issued-At` is the time of its log entry, also in a cached response. `X-Request-Id` of a cached response may be the id of the request that caused this response. After the snapshot expires, or while its time is far ahead of the server's clock, lookups answer 503 `snapshot_expired`.",
-      'The response to a GET lookup has a strong `ETag` if the identifier resolves; a response with evidence always has an `ETag`. An `ETag` changes with each snapshot; send it in `If-None-Match` to get 304. Caches may store verdicts for one second. Responses to a share token, and those in the last ten seconds before the snapshot expires, must not be stored and have no ETag.',
+      'The response to a GET lookup has a strong `ETag` if the identifier resolves; a response with evidence has one too. An `ETag` changes with each snapshot; send it in `If-None-Match` to get 304. Caches may store verdicts for one second. Responses to a share token, and lookups, evidence and pages in the last ten seconds before the snapshot expires, must not be stored and have no ETag.',
       'Generic lookups (`/api/public/verify` itself) cover recent proofs only; `lookup_from` in `/readyz` is the first leaf index that they cover. All other lookups cover the whole history.',
     ],
   },

@@ -26,9 +26,9 @@ export function evidenceSection({ answer, vkey, generation }: ServedAnswer): Htm
       <div role="alert"></div>
     </div>
     <form id="pin" hidden>
-      <p>This server names the key <code>${vkey}</code></p>
+      <p>This server names the key <code>${vkey}</code>.</p>
       <label for="log-vkey">
-        Compare it with the key that the operator publishes elsewhere, or paste that key here.
+        Compare this key with the key that the operator publishes elsewhere, or paste that key here.
       </label>
       <div class="row">
         <input

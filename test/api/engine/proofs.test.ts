@@ -122,7 +122,7 @@ describe('GET /v1/proofs/{proof_id}/inclusion', () => {
       };
       expect(verifyInclusion(nativeSha256, claim)).toBe(true);
 
-      const text = await setup.get(path, { Accept: 'text/plain; charset=utf-8' });
+      const text = await setup.get(path, { Accept: 'text/plain;\tcharset=utf-8' });
       expect(text.headers['content-type']).toBe('text/plain; charset=utf-8');
       expect(text.headers.vary).toBe('Accept');
       const proof = parseTlogProof(text.bytes.toString());

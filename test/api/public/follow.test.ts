@@ -89,6 +89,8 @@ describe('SnapshotPoller', () => {
     expect(last.status).toBe(200);
     expect(last.headers.get('cache-control')).toBe('no-store');
     expect(last.headers.get('x-svc-snapshot-issued-at')).toBe(formatTime(validUntil - 900_000));
+    const logFile = await fetch(`${url}/log/proof/0`);
+    expect(logFile.headers.get('cache-control')).toBe('public, max-age=1');
     snapshot.clock.at = validUntil;
     expect(await get(`${url}/api/public/verify/proof/${first}`)).toMatchObject({
       status: 503,
@@ -96,7 +98,9 @@ describe('SnapshotPoller', () => {
     });
     expect((await fetch(`${url}/readyz`)).status).toBe(503);
     // Log files never expire.
-    expect((await fetch(`${url}/log/checkpoint`)).status).toBe(200);
+    const checkpoint = await fetch(`${url}/log/checkpoint`);
+    expect(checkpoint.status).toBe(200);
+    expect(checkpoint.headers.get('cache-control')).toBe('public, max-age=1');
     // A server that starts on an expired snapshot behaves the same.
     const restarted = await snapshot.serve(snapshot.publicServer());
     expect((await get(`${restarted.url}/api/public/verify/proof/${first}`)).status).toBe(503);

@@ -277,8 +277,16 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
         await page.goto(urlOf('valid'));
         await page.getByText('Verifying with').waitFor();
         await page.clock.fastForward(20_000);
-        expect(await page.getByRole('alert').innerText()).toContain('script of the check cannot');
+        expect(await page.getByRole('alert').innerText()).toContain('; reload the page');
         expect(await page.locator('h1').innerText()).toMatch(/^Not proven/);
+      });
+
+      it('shows the result in a page without boxes, which an older server sent', async () => {
+        const { page } = await openPinned({ viewport: PHONE });
+        const old = await asPage(htmlOf('valid'), /<div role="(status|alert)"><\/div>/g);
+        await page.route(`${origin}/?id=*`, old['/?id=*']);
+        await page.goto(urlOf('valid'));
+        expect(await resultOf(page)).toContain('Verified in your browser');
       });
 
       it('announces the result in a live region that was there before', async () => {
