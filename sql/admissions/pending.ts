@@ -264,8 +264,8 @@ export interface Gate {
   /** Agent that the API key is restricted to, or null. */
   agentId: string | null;
   /**
-   * The environment is the tenant's, the acceptance time has passed, the policy was active then, and
-   * the admission is bound exactly when its key is restricted to an agent.
+   * The environment is the tenant's, the acceptance time has passed, the policy set was in force then or replaced less
+   * than 10 minutes before, and the admission is bound exactly when its key is restricted to an agent.
    */
   pinsHold: boolean;
 }
@@ -292,10 +292,11 @@ const selectGates = (tx: Db, proofIds: readonly string[]) => tx`
         where a.active_from <= i.accepted_at and a.digest = coalesce((select s.base
           from svc.overlay_set s where s.digest = i.policy_digest and s.tenant_no = i.tenant_no
           limit 1), i.policy_digest)
-          -- As in svc.policies_in_use: an activation may commit some time after it takes effect.
+          -- The commit of an activation may wait for minutes for a synchronous standby that hangs. Meanwhile,
+          -- engines accept under the old set.
           and not exists (select from svc.policy_activation later
             where (later.active_from, later.activation_id) > (a.active_from, a.activation_id)
-              and later.active_from <= i.accepted_at - interval '1 minute')) as "pinsHold"
+              and later.active_from <= i.accepted_at - interval '10 minutes')) as "pinsHold"
   from (select tenant_no, key_no, bound, environment, policy_digest, accepted_at, approves,
       ${packIds(tx)} as ids
     from svc.intake where proof_id = any(${arrayOf(proofIds)}::uuid[])

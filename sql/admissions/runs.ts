@@ -35,6 +35,12 @@ export function isPlaceOf(subject: AepSubject, place: RunPlace | null): boolean 
   );
 }
 
+/**
+ * The number of `svc.intake i`. A row from before migration 0025 may have one that the driver cannot read: a worker
+ * rejects the row if this number differs from that of the request, which is at most 10,000.
+ */
+const seqOf = (db: Db) => db`least(i.run_seq, 9007199254740991)`;
+
 /** A request in a run; rejected requests are left out. A second decision has the number of its pending proof. */
 export interface RunMember {
   proofId: string;
@@ -50,7 +56,7 @@ export interface RunMember {
 /** The requests of a run, in log order; pending requests come last. */
 export function membersOf(db: Db, tenantNo: number, runKey: string): Promise<RunMember[]> {
   return db<RunMember[]>`
-    select i.proof_id as "proofId", i.run_seq as seq, i.run_closes as closes,
+    select i.proof_id as "proofId", ${seqOf(db)} as seq, i.run_closes as closes,
       e.leaf_index as "leafIndex", e.effect, encode(e.aep_hash, 'hex') as "aepHash"
     from svc.intake i
     -- "offset 0" keeps the planner from scanning all of svc.log_entry.
@@ -122,7 +128,7 @@ export async function placesOf(
 ): Promise<Map<string, RunPlace & { isClosed: boolean }>> {
   if (proofIds.length === 0) return new Map();
   const rows = await tx<(RunPlace & { proofId: string; isClosed: boolean })[]>`
-    select i.proof_id as "proofId", encode(i.run_key, 'hex') as "runKey", i.run_seq as seq,
+    select i.proof_id as "proofId", encode(i.run_key, 'hex') as "runKey", ${seqOf(tx)} as seq,
       i.run_closes as closes,
       exists (select from svc.intake c where c.tenant_no = i.tenant_no and c.run_key = i.run_key
         and c.run_closes and not c.refused and c.proof_id <> i.proof_id

@@ -16,8 +16,8 @@ create trigger is_of_its_base before insert on svc.overlay_set
   for each row execute function svc.overlay_set_is_of_its_base();
 
 -- Workers cannot read a larger number, and every group with such an admission would fail. Not validated, because
--- validation would scan the table.
-alter table svc.intake add check (run_seq <= 9007199254740991) not valid;
+-- validation would scan the table. Workers can still reject, and erasures still erase, an older row.
+alter table svc.intake add check (run_seq <= 9007199254740991 or refused or request is null) not valid;
 
 -- No honest verifier appends a verdict entry before the time up to which the last one reports expiries. With a time
 -- ahead, the false verdicts of a compromised `svc_erase` would therefore stay published until that time.
@@ -38,7 +38,7 @@ create trigger is_not_ahead before insert on svc.log_entry for each row
   when (new.kind <> 1 and current_setting('svc.adopts', true) = 'on')
   execute function svc.adopted_time_is_not_ahead();
 
--- No statement of these programs uses these rights.
+-- No statement of admin and worker uses these rights.
 revoke select on svc.adoption, svc.batch_watch, svc.ended_checkpoint, svc.expiry, svc.package_member,
   svc.share_revocation, svc.share_token, svc.trust_package from svc_admin;
 revoke select on svc.fixture from svc_worker;

@@ -130,7 +130,7 @@ it.each([
   expect(await settled(registry.item(), change)).toMatchObject(MISFIT);
 });
 
-it('columns stored at acceptance > are checked before signing: a superseded policy set', async () => {
+it('columns stored at acceptance > are checked before signing: a policy set replaced more than 10 minutes before', async () => {
   const files = await readPolicyFolder(defaultPolicy);
   const policies = { all: 'permit (principal, action, resource);' };
   const old = await makePolicySet({ ...files, policies });
@@ -139,19 +139,20 @@ it('columns stored at acceptance > are checked before signing: a superseded poli
     insert into svc.policy_activation (digest, active_from)
     select digest, now() - hours * interval '1 hour'
     from (values (${old.digest}, 2), (${await activePolicy(db.sql)}, 1)) as of(digest, hours)`;
-  const acceptedUnder = (digest: Uint8Array, hoursAgo: number) =>
+  const acceptedUnder = (digest: Uint8Array, minutesAgo: number) =>
     asTenants(registry.engine, [registry.tenantNo], async (tx) => {
       const item = registry.item();
       await tx`
         insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash, accepted_at,
           seed, policy_digest)
         values (${item.proofId}, ${registry.tenantNo}, 1, 'sandbox', ${Buffer.from(item.request)},
-          ${item.requestHash}, now() - ${hoursAgo} * interval '1 hour', ${item.seed}, ${digest})`;
+          ${item.requestHash}, now() - ${minutesAgo} * interval '1 minute', ${item.seed}, ${digest})`;
       await tx`insert into svc.intake_pending (proof_id, accepted_at) values (${item.proofId}, now())`;
       return item.proofId;
     });
-  for (const [hoursAgo, outcome] of [[1.5, { state: 'proved' }], [0, MISFIT]] as const) {
-    const id = await acceptedUnder(old.digest, hoursAgo);
+  const proves = { state: 'proved' };
+  for (const [minutesAgo, outcome] of [[90, proves], [51, proves], [49, MISFIT]] as const) {
+    const id = await acceptedUnder(old.digest, minutesAgo);
     await processAdmissions(registry.admit, [id]);
     expect(await stateOf(registry, id)).toMatchObject(outcome);
   }

@@ -8,6 +8,8 @@ import { dispatchChunks } from '#workers/admit/batches';
 import { processAdmissions, processChunks } from '#workers/admit/process';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { accepted, stateOf } from '../fixtures/admissions.js';
+import { agentItem, closeEnvelope, newRunId } from '../fixtures/agent.js';
+import { beforeRow } from '../fixtures/database.js';
 import { APPEND_LOCK, holdLock, untilWaiting } from '../fixtures/hold-lock.js';
 import { acceptedBatch, workItems } from '../fixtures/batch-items.js';
 import { workBatches } from '../fixtures/engine.js';
@@ -86,8 +88,34 @@ it('an admission whose outcome its batch cannot count stays pending, and the oth
   await db.sql`update svc.chunk_pending set answers = '{5}' where chunk_id = ${ids[0]!}::uuid`;
   await expect(processChunks(registry.admit, ids)).rejects.toThrow(/check constraint/);
   const other = await accepted(registry, registry.item());
-  const both = processAdmissions(registry.admit, [...ids, other]);
-  await expect(both).rejects.toThrow(/^1 of the group's admissions deferred: .* check constraint/);
-  expect(await stateOf(registry, other)).toMatchObject({ state: 'proved' });
+  const close = agentItem(registry, closeEnvelope({ id: newRunId(), seq: 0 }));
+  const end = await accepted(registry, close);
+  for (const next of [end, other]) {
+    const both = processAdmissions(registry.admit, [...ids, next]);
+    await expect(both).rejects.toThrow(
+      /^1 of the group's admissions deferred: .* check constraint/,
+    );
+    expect(await stateOf(registry, next)).toMatchObject({ state: 'proved' });
+  }
   expect(await stateOf(registry, ids[0]!)).toBeUndefined();
+});
+
+it('an error that no admission caused ends the retries of a group one by one', async () => {
+  const items = Array.from({ length: 4 }, () => registry.item());
+  await acceptIntake(registry.engine, items);
+  const ids = items.map(({ proofId }) => proofId);
+  const [, faulty, denied] = ids;
+  const restore = await beforeRow(
+    db,
+    'insert on svc.log_entry',
+    `if new.proof_id = '${faulty!}' then raise exception 'faulty'; end if;
+     if new.proof_id = '${denied!}' then raise insufficient_privilege; end if;`,
+  );
+  await expect(processAdmissions(registry.admit, ids)).rejects.toMatchObject({
+    message: expect.stringMatching(/^2 of the group's admissions deferred/) as string,
+    cause: { code: '42501' },
+  });
+  await restore();
+  const states = await Promise.all(ids.map((id) => stateOf(registry, id)));
+  expect(states.map((one) => one?.state)).toEqual(['proved', 'refused', undefined, undefined]);
 });

@@ -288,6 +288,23 @@ describe('number in a run', () => {
     expect(await work(item, none, foreign, hidden)).toEqual(failed);
   });
 
+  it('is rejected when it exceeds the limit, which the database has not always checked', async () => {
+    const item = member(newRunId(), 0);
+    await accept(item);
+    const [limit] = await db.sql<[{ name: string; definition: string }]>`
+      select conname as name, pg_get_constraintdef(oid) as definition from pg_constraint
+      where conrelid = 'svc.intake'::regclass and pg_get_constraintdef(oid) like '%9007199254740991%'`;
+    await db.sql.unsafe(`alter table svc.intake drop constraint "${limit.name}"`);
+    await withoutTriggers(
+      db,
+      `update svc.intake set run_seq = 9223372036854775807 where proof_id = '${item.proofId}'`,
+    );
+    await db.sql.unsafe(`alter table svc.intake add ${limit.definition}`);
+    const other = member(newRunId(), 0);
+    await accept(other);
+    expect(await work(item, other)).toEqual(['processing_failed', 'proved']);
+  });
+
   it('is rejected when the run id has a time in the future', async () => {
     const ahead = (Date.now() + 120_000).toString(16).padStart(12, '0');
     const item = member(ahead + newRunId().slice(12), 0);

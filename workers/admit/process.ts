@@ -15,7 +15,6 @@ import { announceOutcomes } from '#sql/admissions/outcomes';
 import { CHUNK_ITEMS } from '#sql/batches/accept';
 import { countOutcomes, splitChunks } from '#sql/batches/chunks';
 import { slices } from '#sql/db/columns';
-import { isLockTimeout, isUnavailable } from '#sql/db/errors';
 import { transaction, type Transaction } from '#sql/db/transaction';
 import {
   append,
@@ -63,6 +62,7 @@ export async function processAdmissions(
   const context = { ...base, startedAt: Date.now() };
   let group: Group = { closes: [], prepared: [], failed: [], left: [] };
   const places = new Map(ids.map((id, at) => [id, at]));
+  const deferred: Failed[] = [];
   try {
     // The transaction of the append also loads and locks the admissions, so that other workers skip them.
     const appended = await commitGroup(
@@ -76,24 +76,27 @@ export async function processAdmissions(
     );
     logOutcomes(context, appended, requests);
   } catch (error) {
-    await isolate(context, group.prepared, append, error, requests).catch((cause: unknown) => {
+    try {
+      deferred.push(...(await isolate(context, group.prepared, append, error, requests)));
+    } catch (cause) {
       // Does not report admissions for which the group had no time as failed.
       throw group.left.length === 0
         ? cause
         : new DeferredError(ids.length - group.left.length, cause, group.left);
-    });
+    }
+    // An error that no item caused would also fail the rest of the group.
+    if (!deferred.every((one) => isItemError(one.error))) throw deferredError(deferred, group.left);
   }
   const { closes, failed } = group;
-  const deferred: Failed[] = [];
-  for (const one of failed) {
-    if (isItemError(one.error)) await quarantine(context, one.intake, one.error, requests);
+  for (const { intake, error } of failed) {
+    if (isItemError(error)) deferred.push(...(await quarantine(context, intake, error, requests)));
     // If a policy set is unusable, only the admissions that must be decided under this set are deferred.
-    else deferred.push(one);
+    else deferred.push({ intake, error });
   }
   // Closes come last, because they may end the runs of other admissions in the group.
   for (const some of slices(closes, CLOSES_AT_ONCE)) {
     try {
-      await appendOrIsolate(context, some, appendCloses, requests);
+      deferred.push(...(await appendOrIsolate(context, some, appendCloses, requests)));
     } catch (error) {
       deferred.push(...some.map(({ intake }) => ({ intake, error })));
     }
@@ -213,66 +216,78 @@ async function appendOrIsolate<T extends Pick<Prepared, 'intake'>>(
   items: T[],
   appendAll: (context: AdmitContext, items: T[]) => Promise<Appended>,
   requests: RequestIds,
-): Promise<void> {
-  if (items.length === 0) return;
+): Promise<Failed[]> {
   try {
     logOutcomes(context, await appendAll(context, items), requests);
+    return [];
   } catch (error) {
-    await isolate(context, items, appendAll, error, requests);
+    return isolate(context, items, appendAll, error, requests);
   }
 }
 
-/** Retries the items of a group that `error` rolled back. Rethrows an error that no item caused. */
+/**
+ * Retries the items of a group that `error` rolled back. Returns the items that it could neither append nor reject. An
+ * error that no item caused ends the retries: it would fail the other items too, so they are returned with this error.
+ *
+ * @throws an error that no item caused, if no item was committed
+ */
 async function isolate<T extends Pick<Prepared, 'intake'>>(
   context: TimedContext,
   items: T[],
   appendAll: (context: AdmitContext, items: T[]) => Promise<Appended>,
   error: unknown,
   requests: RequestIds,
-): Promise<void> {
+): Promise<Failed[]> {
   const [only, ...others] = items;
   if (only === undefined || !isItemError(error)) throw error;
-  if (others.length === 0) {
-    await quarantine(context, only.intake, error, requests);
-    return;
-  }
+  if (others.length === 0) return quarantine(context, only.intake, error, requests);
   context.log.warn(
     { err: error, items: items.length },
     'append of a group failed; its items are retried one by one',
   );
-  const failures: unknown[] = [];
-  for (const item of items) {
-    await appendOrIsolate(context, [item], appendAll, requests).catch((cause: unknown) => {
-      if (isUnavailable(cause) || isLockTimeout(cause)) throw cause;
-      failures.push(cause); // The others may still succeed.
-    });
+  const failed: Failed[] = [];
+  for (const [at, item] of items.entries()) {
+    try {
+      failed.push(...(await appendOrIsolate(context, [item], appendAll, requests)));
+    } catch (cause) {
+      return [...failed, ...items.slice(at).map(({ intake }) => ({ intake, error: cause }))];
+    }
   }
-  if (failures.length > 0) throw new DeferredError(failures.length, failures[0]);
+  return failed;
 }
 
-/** Rejects the item that caused the error: its caller gets a response, and retries end. */
+/**
+ * Rejects the item that caused the error: its caller gets a response, and retries end. Returns the item if its data
+ * also prevent the rejection, as a false batch count does.
+ */
 async function quarantine(
   context: AdmitContext,
   intake: PendingIntake,
   error: unknown,
   requests: RequestIds,
-): Promise<void> {
+): Promise<Failed[]> {
   const { proofId, batch } = intake;
   const detail = error instanceof Error ? error.message : String(error);
-  const isClaimed = await transaction(context.sql, async (tx) => {
-    const { size } = await claimPending(tx, [intake]);
-    if (size === 0) return false;
-    await storeRejections(tx, [{ proofId, code: 'processing_failed', detail }]);
-    await countOutcomes(tx, countOf(intake, 'refused'));
-    await announceOutcomes(tx, batch === null ? [proofId] : []);
-    return true;
-  });
-  if (!isClaimed) return;
+  try {
+    const isClaimed = await transaction(context.sql, async (tx) => {
+      const { size } = await claimPending(tx, [intake]);
+      if (size === 0) return false;
+      await storeRejections(tx, [{ proofId, code: 'processing_failed', detail }]);
+      await countOutcomes(tx, countOf(intake, 'refused'));
+      await announceOutcomes(tx, batch === null ? [proofId] : []);
+      return true;
+    });
+    if (!isClaimed) return [];
+  } catch (cause) {
+    if (!isItemError(cause)) throw cause;
+    return [{ intake, error: cause }];
+  }
   context.metrics?.committed({ admitted: 0, denied: 0, approval_required: 0, refused: 1 });
   context.log.error(
     { err: error, ...idsOf(proofId, requests), ...(batch !== null && { batch_id: batch.batchId }) },
     'admission quarantined: it is rejected and never signed',
   );
+  return [];
 }
 
 /** A single admission is late, probably requeued, when it is older than this at its commit. */
