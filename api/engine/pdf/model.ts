@@ -207,7 +207,7 @@ function reasonFields(reasons: readonly string[], denied: boolean): Field[] {
   );
 }
 
-/** When each artifact expires: only the proof itself, unless the proof is the admission of an action. */
+/** The expiry of each artifact. Only the admission of an action has artifacts besides the proof. */
 function endFields({ aep }: ProofExport): Field[] {
   const ends: Partial<Record<ArtifactKind, string | null>> = aep.valid_until;
   return ARTIFACT_KINDS.filter((kind) => kind in ends).map((kind) =>
