@@ -288,7 +288,7 @@ async function reasonOf(check: () => Promise<unknown>): Promise<string | null> {
   }
 }
 
-/** Caches prepared policy sets by digest. A set never changes, so the cache evicts only by age of the last use. */
+/** Caches prepared policy sets by digest. A set never changes, so the cache evicts only the least recently used set. */
 export function policyCache(sql: Db): (digest: Buffer) => Promise<PolicyEngine> {
   const engines = new Map<string, Promise<PolicyEngine>>();
   return (digest) => {

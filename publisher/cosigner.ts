@@ -136,7 +136,7 @@ export class Cosigner {
     return this.writing;
   }
 
-  /** Logs a problem of a witness, unless it is the same as the last one. */
+  /** Logs a problem of a witness, unless its previous request failed with the same problem. */
   private failed(witness: Asked, error: unknown): void {
     const { log, onAnswer } = this.options;
     onAnswer?.(witness.name, 'failed');

@@ -11,7 +11,8 @@ import type { AgentReceipt, ExecuteReceipt } from '../protocol/schemas/admission
  *   pins, or proves a different answer or receipt; `fault` has the failed check. Do not rely on the answer.
  * - `evidence_outdated`: the evidence is too old for its answer.
  * - `aborted`: the caller's signal fired. `timeout`: the call took too long. `network`: the response
- *   is missing or incomplete. The service may have acted in all three cases: send the call again.
+ *   is missing or incomplete. The service may have acted in all three cases: send the call again, unless
+ *   it creates an API key or a share token.
  * - `unexpected_response`: the server is not this API, or answered a different request.
  * - `policy_denied`: a proven denial; `denial` has the receipt.
  * - `approval_required`: a proven decision that the action needs an approval; `approval` has the receipt.
@@ -19,7 +20,8 @@ import type { AgentReceipt, ExecuteReceipt } from '../protocol/schemas/admission
  * - `arguments_changed`: the arguments of a tool call changed during its admission. The tool did not run.
  * - `unauthenticated` (401), `forbidden` (403), `not_found` (404), `not_ready` (409), `gone` (410),
  *   `invalid_request` (other 4xx), `lane_locked` (423), `rate_limited` (429), `engine_failed` (500),
- *   `unavailable` (408, 502, 503, 504): the service rejected the request; `problem` has the reason.
+ *   `unavailable` (408, 502, 503, 504): the response is an error; `problem` has the reason. After
+ *   `engine_failed` and `unavailable`, the service may have acted.
  */
 export const SDK_ERROR_CODES = [
   'invalid_input',

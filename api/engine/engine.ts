@@ -78,7 +78,7 @@ function only(methods: string[]): RequestHandler {
   };
 }
 
-/** Problems under load: the access log and the metrics record them, but they are not logged as errors. */
+/** Problems that only concurrent work causes: in the access log and the metrics, but not logged as errors. */
 const LOAD_LIMITS: ReadonlySet<ProblemCode> = new Set([
   'tenant_busy',
   'too_many_batches',
@@ -117,7 +117,8 @@ function problemOf(error: unknown): Problem {
   if (isUnavailable(error)) return new Problem('database_unavailable', because);
   if (error instanceof BusyError)
     return new Problem('tenant_busy', { ...because, isTenantLimit: error.isOwnerLimit });
-  // Not marked as the tenant's own limit: operators get an alert, because a lock held for so long shows slow work.
+  // Not marked as the tenant's own limit, so it counts for the alert SvcErrors: a lock held for so long shows slow
+  // work, even if only this tenant waits.
   if (isLockTimeout(error)) return new Problem('tenant_busy', because);
   if (error instanceof PolicyMissingError) return new Problem('policy_missing', because);
   if (error instanceof PolicyChangedError) {

@@ -58,7 +58,8 @@ export function addApproverCommands(add: AddCommand): void {
     'Retire the key of an approver; earlier approvals stay valid',
     `${EXAMPLE} --confirm ${EXAMPLE}`,
     async ({ act }, hash: string, { confirm }: { confirm: string }) => {
-      if (!HASH_PATTERN.test(hash)) throw new UsageError('the hash must be a SHA-256 in hex');
+      if (!HASH_PATTERN.test(hash))
+        throw new UsageError('the registration hash must be a SHA-256 in hex');
       requireConfirmed(confirm, hash);
       const { leafIndex } = await act((tx) => retireApprover(tx, hash));
       return { registration_hash: hash, change: 'retire', leaf_index: leafIndex };

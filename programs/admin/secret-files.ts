@@ -105,7 +105,7 @@ export async function makeSecretFiles(
   return made;
 }
 
-/** Throws if the folder has the keys of a log with another origin, which the new pins would contradict. */
+/** Throws if the folder has the keys of a log with another origin: the new pins would contradict these keys. */
 async function requireLog(directory: string, logOrigin: string): Promise<void> {
   const file = join(directory, 'log.vkey');
   if (!existsSync(file)) return;

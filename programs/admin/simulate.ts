@@ -16,7 +16,8 @@ const PAGE = 1_000;
 /** The output lists at most this many differences, the newest ones. */
 const LISTED = 100;
 /**
- * Successive admissions may need the overlays of different tenants, so a small cache would parse nearly one set each.
+ * Successive admissions may need the overlays of different tenants, so with a smaller cache nearly every admission
+ * would parse a set.
  */
 const KEPT_SETS = 10_000;
 const DAY_MS = 86_400_000;

@@ -31,8 +31,8 @@ const CAPACITY = 128;
 
 /**
  * Maps in pages. The keys and values alone determine the pages: pages of level 0 hold the largest subtrees of at most
- * 128 leaves, pages of level n the largest subtrees of at most 128 pages of level n − 1. An update replaces the changed
- * pages and the pages above them.
+ * 128 leaves, pages of level n the largest subtrees of at most 128 pages of level n − 1. An update writes new versions
+ * of the changed pages and of the pages above them, and overwrites no page.
  *
  * Every page that is read must have the digest stated in the page above it; otherwise methods throw
  * `malformed_map_page`. The caller must trust the root of the head, and with a trusted store also

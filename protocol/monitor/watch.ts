@@ -13,7 +13,7 @@ export interface Watched {
   proofId: ProofId;
   /** Whether the service promised that the log has the proof. */
   isPromised: boolean;
-  /** When the watched file was written, in milliseconds since 1970: the promise is at least this old. */
+  /** When the watched file was written, in milliseconds since 1970: a promise in it existed by then. */
   at: number;
   aepHash?: string | undefined;
   /** The checkpoint in the watched document: a note, or a tlog-proof that contains the note. */

@@ -68,7 +68,7 @@ export const aepKeyEntrySchema = z
     from_index: logIndexSchema.exactOptional(),
     delegation: delegationSchema.exactOptional(),
   })
-  // Only `from_index` determines which signatures a compromise voids.
+  // A compromise needs `from_index`: only this index determines the signatures that the compromise voids.
   .refine((entry) => (entry.from_index !== undefined) === (entry.change === 'compromise'), {
     path: ['from_index'],
     message: 'required for a compromise, absent otherwise',

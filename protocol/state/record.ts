@@ -38,7 +38,7 @@ export interface PublicProof {
   acceptedAt: number;
   /** `to` of the first verdict on the leaf; null without a verdict. */
   verdictSize: number | null;
-  /** Time of the verdict entry that last changed the verdict on the leaf; null without a verdict. */
+  /** Time of the last verdict entry that gave the leaf a verdict or changed it; null without a verdict. */
   verifiedAt: number | null;
   /** Leaf index of the activation of the signing key; null unless the key was activated before the proof. */
   keyIndex: number | null;

@@ -251,7 +251,7 @@ def test_an_export_has_the_expected_result() -> None:
     assert case["expected"].items() <= summary.items()
 
 
-def test_ed25519_accepts_the_signatures_of_rfc_8032_for_no_altered_message() -> None:
+def test_ed25519_accepts_the_signatures_of_rfc_8032_and_rejects_an_altered_message() -> None:
     for case in load("test/vectors/rfc8032.json"):
         public, message, signature = (bytes.fromhex(case[one]) for one in ("public_key", "message", "signature"))
         assert verify_ed25519(public, message, signature)

@@ -108,7 +108,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     }
   }
 
-  /** The admission of an earlier request of the same call, to which the server returned no result yet. */
+  /** The admission of an earlier request of the same call, for which `outcomeOf` returned `next_round`. */
   function resume(call: GatedCall): Begun | undefined {
     if (call.continues !== true) return undefined;
     const fingerprint = attempt(() => planCall(options, call).fingerprint);

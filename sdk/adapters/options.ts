@@ -83,7 +83,10 @@ export interface LostOutcome {
   envelope?: AgentEnvelope;
 }
 
-/** Options of all adapters. Errors of these callbacks are ignored. */
+/**
+ * Options of all adapters. Errors of `onAdmitted`, `onNotAdmitted`, `onOutcomeError`, `onPending` and `waitUntil`
+ * are ignored.
+ */
 export interface CommonOptions {
   engine: EngineOptions;
   agent: { id: string; framework?: string };
@@ -121,7 +124,7 @@ export interface Enforce {
 /** Every tool runs at once, without waiting for its admission. */
 export interface Observe {
   mode: 'observe';
-  /** Called for every call without an admission, which `enforce` would have stopped. */
+  /** Called for every call that gets no admission; the mode `enforce` runs no such call. */
   onNotAdmitted: (error: SdkError) => void;
 }
 

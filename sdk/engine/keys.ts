@@ -22,7 +22,7 @@ export type ApiKeyInput = Omit<ApiKeyRequest, 'schema_version'>;
  * `POST /v1/keys`: creates an API key of the tenant, for example one for each agent; the calling key
  * needs the scope `keys`. Only this response has the key.
  *
- * Never retries, because each request creates another key. After `timeout`, `network`, `unavailable` or
+ * Never retries, because each request creates another key. After `aborted`, `timeout`, `network`, `unavailable` or
  * `engine_failed`, list the keys, and revoke those that you did not receive.
  */
 export async function createApiKeyHttp(

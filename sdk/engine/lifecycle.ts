@@ -123,8 +123,8 @@ export type CreatedShareToken = z.infer<typeof createdShareTokenSchema>;
  * `POST /v1/share-tokens`: creates a token that shows one artifact, or one package, to anyone who has it.
  * The service stores only its hash, so no later response has the token.
  *
- * Never retries, because each request creates another token. After `timeout` or `network`, list the
- * tokens, and revoke those that you did not receive.
+ * Never retries, because each request creates another token. After `aborted`, `timeout`, `network`, `unavailable` or
+ * `engine_failed`, list the tokens, and revoke those that you did not receive.
  */
 export async function createShareTokenHttp(
   options: EngineOptions,

@@ -198,8 +198,8 @@ const EXPORT_FORMATS: Formats<ExportFormats> = {
  * verified and a signed checkpoint covers it. The public verdict appears only after that: wait for the verdict first.
  * `canonicalJson` of a JSON response is the file, byte for byte.
  *
- * @param input `disclose`: the names of the values that the document discloses instead of the hash of the request, its
- *   default: facts, `budget.<counter>`, `arguments_hash`, `result_hash`, `request_hash`
+ * @param input `disclose`: the names of the values to disclose (facts, `budget.<counter>`, `arguments_hash`,
+ *   `result_hash`, `request_hash`); by default only the hash of the request
  */
 export async function exportProofHttp<F extends ExportFormat = 'json'>(
   options: EngineOptions,

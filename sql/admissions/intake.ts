@@ -103,7 +103,8 @@ const limitLocks = (tx: Transaction, lockTimeoutMs?: () => number) =>
     : tx`select set_config('lock_timeout', ${String(lockTimeoutMs())}, true)`;
 
 /**
- * Other requests have the run numbers of these items. The error rolls back, which frees the items' idempotency keys.
+ * Other requests have the run numbers of these items. The error rolls the transaction back, which frees the items'
+ * idempotency keys.
  */
 class NumbersTakenError extends Error {
   constructor(readonly items: ReadonlySet<IntakeItem>) {

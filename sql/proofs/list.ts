@@ -292,7 +292,10 @@ function exceptions(
       order by leaf_index desc limit ${size})`;
 }
 
-/** The leaves between the lowest and the highest void index that a compromised key, or a key under it, signed. */
+/**
+ * The leaves between the lowest and the highest void index that a compromised key, or a key that a compromised root
+ * delegated, signed.
+ */
 function voidedLeaves(tx: Transaction, tenantNo: number, { keys, floor, below, size }: ScanRange) {
   const ranges = compromisesIn(keys ?? []);
   if (ranges.length === 0) return tx``;

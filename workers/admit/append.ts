@@ -238,8 +238,8 @@ export const countOf = (
 ): BatchOutcomeCount[] => (batch === null ? [] : [{ batch, outcome }]);
 
 /**
- * Reads the counters under the append lock. Evaluates and signs again each proof whose predicted counter values were
- * wrong. Replaces these proofs in `admitted`; returns the rows to write.
+ * Under the append lock, reads the counters, and evaluates and signs again each proof whose predicted counter values
+ * were wrong. Replaces these proofs in `admitted`; returns the rows to write.
  *
  * @param size the index of the first proof
  */

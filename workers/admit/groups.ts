@@ -67,7 +67,8 @@ export function groupAdmissions({ groupsAtOnce, idsAtOnce, process }: GroupOptio
   }
 
   /**
-   * Queues first the admissions for which a group had no time: otherwise an owner with a backlog could use up the time.
+   * Queues first the admissions for which a group had no time: otherwise an owner with a backlog could use up the time
+   * of the next group, too.
    */
   function waitFirst(left: readonly string[], group: ReadonlyMap<string, Waiting>): void {
     const later = [...queues];

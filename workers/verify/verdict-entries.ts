@@ -144,8 +144,8 @@ const readInputs = (tx: Transaction, clock: VerdictClock) =>
 type Inputs = Awaited<ReturnType<typeof readInputs>>;
 
 /**
- * The time up to which the next entry reports expiries: not earlier than the same time in the last entry, unless the
- * key of the last entry was retired since.
+ * The time up to which the next entry reports expiries: not earlier than `expired_through` of the last entry, unless
+ * the key of the last entry was retired since.
  */
 function expiredThroughAt(
   now: number,

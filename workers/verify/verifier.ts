@@ -39,7 +39,8 @@ export const VERIFIER_DEFAULTS = {
   busyIntervalMs: 500,
   intervalMs: 1500,
   /**
-   * Pause after a pass that found fewer leaves than `batch`, in milliseconds; shorter before an entry of a busy log.
+   * Pause after a pass that found fewer leaves than its limit, in milliseconds; shorter before a verdict entry of a
+   * busy log.
    */
   idleMs: 200,
   /** Longest pause before a verdict entry of a log that is not busy. */

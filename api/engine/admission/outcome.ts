@@ -115,7 +115,8 @@ function denial(outcome: Proved, known: Map<string, string>): Problem {
   const because =
     reasons.length === 0 ? 'No policy permits this action.' : `Denied by ${reasons.join(', ')}.`;
   const explained = Object.values(sentences).join(' ') || because;
-  // If an approver rejected the action, the reasons, those of the pending proof, only state that it needs an approval.
+  // After a rejection by an approver, the reasons are those of the pending proof: they only state that the action needs
+  // an approval.
   const detail = isRejected ? `An approver rejected this action. ${explained}` : explained;
   return new Problem('policy_denied', detail, {
     members: { receipt: receiptOf(outcome), reasons, sentences },

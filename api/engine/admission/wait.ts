@@ -19,7 +19,10 @@ interface WaitingOptions<T> {
 
 interface Watched<T> {
   tenantNo: number;
-  /** Functions that end the wait of one request each, with the outcome, or with null for no outcome in time. */
+  /**
+   * Functions that end the wait of one request each: with the outcome, or with null after the timeout or when the
+   * client disconnects.
+   */
   waits: Set<(outcome: T | null) => void>;
   pollAt: number;
   interval: number;

@@ -208,7 +208,7 @@ export interface BatchLimits {
   items: number;
 }
 
-/** Throws a problem that prevents reading the whole body. Problems of items, and `fault`, are in the result. */
+/** Throws a problem that ends the reading of the body early. Problems of items, and `fault`, are in the result. */
 export async function parseBatch(
   req: IncomingMessage,
   limits: BatchLimits,

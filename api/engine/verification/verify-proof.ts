@@ -233,7 +233,7 @@ function proofChecks(
   if (aep === null || signature === null) return [withoutPayload(stored)];
   const checks = verifyProof(nativeCrypto, {
     proof_id: stored.proofId,
-    // For a request or seed that was lost rather than erased, empty bytes fail the check of its hash.
+    // For a request or seed that was lost rather than erased, empty bytes make the check `request_hash` fail.
     request: stored.request ?? (stored.isErased ? null : new Uint8Array()),
     seed: stored.seed ?? (stored.isErased ? null : new Uint8Array()),
     aep,

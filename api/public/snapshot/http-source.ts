@@ -17,7 +17,8 @@ const TILE_LIMIT = 256 * 32;
 /** Longest bundle: 256 entries, each after its length in two bytes (C2SP tlog-tiles). */
 const BUNDLE_LIMIT = 256 * (2 + 0xffff);
 /**
- * Larger than every page: it has at most 128 records, with long histories only after very many failed verifications.
+ * Larger than every page: a page has at most 128 records, with long histories only after very many failed
+ * verifications.
  */
 const PAGE_LIMIT = 8 * 1024 * 1024;
 

@@ -48,7 +48,7 @@ export class SnapshotPoller {
 
   /**
    * Polls, and never rejects. One poll runs at a time: a slow poll could otherwise replace a newer snapshot with an
-   * older.
+   * older snapshot.
    */
   refresh(): Promise<void> {
     this.refreshing = this.refreshing.then(() => this.refreshOnce());

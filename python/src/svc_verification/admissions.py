@@ -113,7 +113,7 @@ def require_proof_id(text: str) -> str:
 
 @dataclass(frozen=True)
 class Expected:
-    """The values that bind a receipt to its request; None for a value that only the sender of the request knows."""
+    """The values that bind a receipt to its request; None for a value that the caller does not know."""
 
     form: Form
     request_hash: str | None = None

@@ -218,7 +218,7 @@ function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean
       if (json) terminal.printJson(result);
       else if (result.state !== 'admitted') print(() => printItem(terminal, result));
     },
-    /** Prints the counts and the rate, with `json` to standard error; returns the exit code of the batch. */
+    /** Prints the counts and the rate, with `json` as JSON to standard error; returns the exit code of the batch. */
     finish: (itemsPerSecond?: number) => {
       if (json) {
         const rate = itemsPerSecond === undefined ? {} : { items_per_second: itemsPerSecond };

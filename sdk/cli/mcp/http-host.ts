@@ -67,7 +67,7 @@ export async function listenForHosts({ port, token, serve }: HostListenerOptions
     res.writeHead(200).end();
   }
 
-  /**  */
+  /** Why a request is rejected. A web page could reach this port, also under another host name (DNS rebinding). */
   function rejection({ headers, url }: IncomingMessage): [number, string] {
     const { origin, host = '', authorization } = headers;
     if (!names.includes(host)) return [403, 'unknown host'];

@@ -112,7 +112,10 @@ export function idOf({ json }: Message): RequestId | null | undefined {
 export const isResponse = ({ json }: Message): boolean =>
   json['method'] === undefined && ('result' in json || 'error' in json);
 
-/** Folds the case of a name: the first step turns the Kelvin sign into k, the second ſ into S. */
+/**
+ * Folds the case of a name, so that names that differ only in case are equal: the first step turns the Kelvin sign
+ * into k, the second ſ into S.
+ */
 export const foldCase = (name: string): string => name.toLowerCase().toUpperCase();
 
 /** Whether a parser that ignores the case of names, as in Go, would read a member as one of `names`. */

@@ -231,7 +231,7 @@ export class Relay {
       this.options.log(text);
       if (progressToken === undefined) return;
       const report = (): void => {
-        // Tiny values, because progress must never decrease, and the server may later report its own values.
+        // Tiny values: progress must increase with each notification, and the server may later report its own values.
         const params = { progressToken, progress: ++sent / 1e6, message: text };
         void this.options.toHost(
           makeMessage({ jsonrpc: '2.0', method: 'notifications/progress', params }, id),

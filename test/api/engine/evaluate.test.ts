@@ -327,7 +327,7 @@ it('AuthZEN evaluation > is rejected when an earlier evaluation had the same ide
   expect((await setup.post(PATH, body, headers)).status).toBe(200);
   const again = await setup.post(PATH, body, headers);
   expectProblem(again, 422, 'idempotency_conflict');
-  expect(again.json['detail']).toContain('another evaluation');
+  expect(again.json['detail']).toContain('in an AuthZEN evaluation');
 });
 
 it('bearer token > authenticates evaluations only, and identifies the tenant', async ({
