@@ -134,6 +134,10 @@ export function connect(url: string, options: ConnectOptions): Sql {
   function sendOver(connection: Connection, query: Query, handler: Query['handler']): void {
     connection.unanswered.add(query);
     handler(query);
+    // A session that began while the database was read-only stays read-only after the reset.
+    query.catch(({ code }: { code?: unknown }) => {
+      connection.isLost ||= code === '25006';
+    });
     const answered = Promise.allSettled([query]);
     void answered.then(() => connection.unanswered.delete(query));
     void watchdog?.watch(() => answered);
