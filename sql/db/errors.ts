@@ -39,7 +39,7 @@ const isOfConnection = (code: string): boolean => DRIVER_CODES.has(code) || TLS_
 /** Whether a connection failed or was lost, also because the server had no free connection (53300). */
 export function isConnectionLost(error: unknown): boolean {
   const code = codeOf(error);
-  return isOfConnection(code) || /^(08...|57P0[123]|53300)$/.test(code);
+  return isOfConnection(code) || /^(08...|57P0[123]|25P0[34]|53300)$/.test(code);
 }
 
 /** Whether a statement exceeded the lock timeout of its transaction, which then changed nothing. */

@@ -232,8 +232,8 @@ it('connection pool > waits on end() for the open transaction, and rejects later
   await expect(transaction(sql, (tx) => tx`select 1`)).rejects.toThrow(DatabaseUnavailableError);
 });
 
-const failWith = (code: string) =>
-  transaction(db.sql, (tx) =>
+const failWith = (code: string, pool: Pool = db.sql) =>
+  transaction(pool, (tx) =>
     tx.unsafe(`do $$ begin raise exception using errcode = '${code}'; end $$`),
   );
 
@@ -257,6 +257,13 @@ it('connection pool > recovers after the reset of default_transaction_read_only'
   } finally {
     await engine.end();
   }
+});
+
+it.each(['25P03', '25P04'])('transaction > discards the connection after %s', async (code) => {
+  const backend = () => transaction(sql, (tx) => tx`select pg_backend_pid()`);
+  const before = await backend();
+  await failWith(code, sql).catch(() => undefined);
+  expect(await backend()).not.toEqual(before);
 });
 
 it('isUnavailable > returns true for error codes of an outage, in and outside transactions, and for no other code', async () => {
