@@ -60,12 +60,15 @@ export interface ConnectOptions {
 /**
  * Every statement of the programs can use an index. With sequential scans allowed, a plan made for an
  * empty table would scan the table, and stay cached while the table grows. JIT compilation takes longer
- * than it saves for such short statements. With another value of the other parameters, set for a role or a
- * database, programs would misread times and bytes, or read rows from before they got a lock.
+ * than it saves for such short statements.
  */
-const SESSION = {
-  enable_seqscan: 'off',
-  jit: 'off',
+const PLANNING = { enable_seqscan: 'off', jit: 'off' };
+
+/**
+ * With another value, set for a role or a database, programs would misread times and bytes, or read rows from before
+ * they got a lock.
+ */
+export const SESSION = {
   datestyle: 'ISO',
   bytea_output: 'hex',
   standard_conforming_strings: 'on',
@@ -111,6 +114,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
       statement_timeout: statementTimeoutMs,
       lock_timeout: options.lockTimeoutMs ?? 10_000,
       idle_in_transaction_session_timeout: options.idleTransactionMs ?? 60_000,
+      ...PLANNING,
       ...SESSION,
     },
   };
@@ -134,6 +138,10 @@ export function connect(url: string, options: ConnectOptions): Sql {
   function sendOver(connection: Connection, query: Query, handler: Query['handler']): void {
     connection.unanswered.add(query);
     handler(query);
+    // A session that began while the database was read-only stays read-only after the reset.
+    query.catch(({ code }: { code?: unknown }) => {
+      connection.isLost ||= code === '25006';
+    });
     const answered = Promise.allSettled([query]);
     void answered.then(() => connection.unanswered.delete(query));
     void watchdog?.watch(() => answered);

@@ -12,6 +12,7 @@ import pg from 'pg';
 import { isProofId } from '#protocol/ids';
 import type { QueueConfig } from '../config.js';
 import { type RequestIds, unpackRequestIds } from '../http/request-ids.js';
+import { SESSION } from '../postgres/connect.js';
 import { urlPerHost } from '../postgres/hosts.js';
 import { OperatorError } from '../process/operator-error.js';
 import { openRedis } from './redis.js';
@@ -135,10 +136,15 @@ interface Backend {
   opened: <M extends Member>(member: M) => Opened<M>;
 }
 
+/** Settings as pg's `options`, where a space needs a backslash. */
+const SESSION_OPTIONS = Object.entries(SESSION)
+  .map(([name, value]) => `-c ${name}=${value.replace(' ', '\\ ')}`)
+  .join(' ');
+
 const poolOf = (url: string, max: number) =>
   new pg.Pool({
     Client: clientOf(url),
-    options: `-c search_path=${SCHEMA}`,
+    options: `-c search_path=${SCHEMA} ${SESSION_OPTIONS}`,
     max,
     application_name: 'svc-queue',
     connectionTimeoutMillis: 3_000,
@@ -254,6 +260,7 @@ async function connectToAnyHost(urls: readonly string[]): Promise<pg.Client> {
   const [connectionString = '', ...others] = urls;
   const client = new pg.Client({
     connectionString,
+    options: SESSION_OPTIONS,
     application_name: 'svc-migrate',
     connectionTimeoutMillis: CONNECT_MS,
   });

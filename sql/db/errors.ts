@@ -28,7 +28,7 @@ const DRIVER_CODES = new Set([
 ]);
 
 // Class 08 connection exception, 53 insufficient resources, 57P operator intervention, 57014
-// statement timeout, 25P03 and 25P04 transaction timeouts, 25006 a server that is now a read-only standby.
+// statement timeout, 25P03 and 25P04 transaction timeouts, 25006 a standby or a read-only database.
 const SQLSTATES = /^(08...|53...|57P..|57014|25P0[34]|25006)$/;
 
 /** Node's codes for a server certificate that is expired, untrusted or of another host, and for other TLS failures. */
@@ -39,7 +39,7 @@ const isOfConnection = (code: string): boolean => DRIVER_CODES.has(code) || TLS_
 /** Whether a connection failed or was lost, also because the server had no free connection (53300). */
 export function isConnectionLost(error: unknown): boolean {
   const code = codeOf(error);
-  return isOfConnection(code) || /^(08...|57P0[123]|53300)$/.test(code);
+  return isOfConnection(code) || /^(08...|57P0[123]|25P0[34]|53300)$/.test(code);
 }
 
 /** Whether a statement exceeded the lock timeout of its transaction, which then changed nothing. */

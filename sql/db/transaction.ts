@@ -151,18 +151,18 @@ export async function isInRecovery(sql: Db): Promise<boolean> {
   return row?.is === true;
 }
 
-/** Rejects while the server accepts no writes. */
+/** Rejects while the server accepts no writes; for a read-only session with 25006, so that the pool discards it. */
 export async function requirePrimary(sql: Db): Promise<void> {
   if (await isInRecovery(sql))
     throw new DatabaseUnavailableError(
       'the server in DATABASE_URL is in recovery: it is a standby, or replays a backup. Promote it, or change DATABASE_URL to the primary',
     );
-  const [row] = await sql<{ is: boolean }[]>`
-    select current_setting('transaction_read_only') = 'on' as is`;
-  if (row?.is === true)
-    throw new DatabaseUnavailableError(
-      'the database is read-only: default_transaction_read_only is on',
-    );
+  await sql`do $$ begin
+    if current_setting('transaction_read_only')::boolean then
+      raise read_only_sql_transaction using message = 'the database is read-only: default_transaction_read_only is on. '
+        'Free disk space if the disk is full, and reset default_transaction_read_only';
+    end if;
+  end $$`;
 }
 
 /** An id with its tenant: the query sees only rows of that tenant. */

@@ -106,7 +106,7 @@ async function requireUtf8(connection: Transaction): Promise<void> {
     select current_setting('server_encoding') as encoding`;
   if (row?.encoding === 'UTF8') return;
   throw new OperatorError(
-    `the database has the encoding ${row?.encoding ?? '?'}: create it again (createdb --encoding UTF8 --template template0)`,
+    `the database has the encoding ${row?.encoding ?? '?'}: create it again (createdb --owner svc_owner --encoding UTF8 --locale C --template template0)`,
   );
 }
 

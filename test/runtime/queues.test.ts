@@ -223,6 +223,34 @@ describe.each(backends)('admit queue on $name', (backend) => {
 
   if (backend.name !== 'Postgres') return;
 
+  it('works whatever the settings of the database', async () => {
+    const sql = postgres(database.superuserUrl, { max: 1 });
+    const own = {
+      default_transaction_isolation: ['repeatable read', 'read committed'],
+      datestyle: ['SQL, DMY', 'ISO%'],
+      bytea_output: ['escape', 'hex'],
+      standard_conforming_strings: ['off', 'on'],
+      array_nulls: ['off', 'on'],
+    };
+    const settings = Object.entries(own);
+    const checks = settings.map(
+      ([name, [, value]]) => `current_setting('${name}') like '${value!}'`,
+    );
+    const { pathname } = new URL(database.superuserUrl);
+    const alter = `alter database ${pathname.slice(1)}`;
+    await sql.unsafe(`
+      alter table bullmq.job add constraint settings check (${checks.join(' and ')}) not valid;
+      ${settings.map(([name, [value]]) => `${alter} set ${name} = '${value!}';`).join('')}`);
+    const { seen } = openRecorder();
+    const ids = [proofId()];
+    await openQueue().addRevocations(ids);
+    await expect.poll(() => seen).toEqual([ids]);
+    await sql.unsafe(`
+      alter table bullmq.job drop constraint settings;
+      ${settings.map(([name]) => `${alter} reset ${name};`).join('')}`);
+    await sql.end();
+  });
+
   it('finds a job whose notification was lost', async () => {
     const lost = [proofId()];
     await backend.forge({ ids: lost });

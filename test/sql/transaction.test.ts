@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { DatabaseLease } from '#publisher/registry/lease';
 import { connect } from '#runtime/postgres/connect';
 import { DatabaseUnavailableError, isConnectionLost, isUnavailable } from '#sql/db/errors';
 import {
@@ -231,21 +232,38 @@ it('connection pool > waits on end() for the open transaction, and rejects later
   await expect(transaction(sql, (tx) => tx`select 1`)).rejects.toThrow(DatabaseUnavailableError);
 });
 
-const failWith = (code: string) =>
-  transaction(db.sql, (tx) =>
+const failWith = (code: string, pool: Pool = db.sql) =>
+  transaction(pool, (tx) =>
     tx.unsafe(`do $$ begin raise exception using errcode = '${code}'; end $$`),
   );
 
-it('requirePrimary > rejects while the database is read-only', async () => {
-  const setReadOnly = (value: string) =>
-    db.sql.unsafe(`alter role svc_engine in database ${db.name} ${value}`);
-  await setReadOnly('set default_transaction_read_only = on');
-  const error: unknown = await requirePrimary(db.as('svc_engine')).catch(
-    (reason: unknown) => reason,
-  );
-  await setReadOnly('reset default_transaction_read_only');
-  expect(isUnavailable(error)).toBe(true);
-  await requirePrimary(db.as('svc_engine'));
+it('connection pool > recovers after the reset of default_transaction_read_only', async () => {
+  const alter = (change: string) =>
+    db.sql.unsafe(`alter role svc_engine in database ${db.name} ${change}`);
+  const engine: Pool = connect(db.urlFor('svc_engine'), { application: 'test', max: 1 });
+  const lease = new DatabaseLease(engine);
+  const write = () => transaction(engine, (tx) => tx`drop table if exists pg_temp.absent`);
+  const writes = [() => requirePrimary(engine), () => lease.take(), write];
+  try {
+    await alter('set default_transaction_read_only = on');
+    for (const attempt of writes) {
+      const error: unknown = await attempt().catch((reason: unknown) => reason);
+      expect(isUnavailable(error)).toBe(true);
+    }
+    await alter('reset default_transaction_read_only');
+    await requirePrimary(engine);
+    expect(await lease.take()).toBe(true);
+    await write();
+  } finally {
+    await engine.end();
+  }
+});
+
+it.each(['25P03', '25P04'])('transaction > discards the connection after %s', async (code) => {
+  const backend = () => transaction(sql, (tx) => tx`select pg_backend_pid()`);
+  const before = await backend();
+  await failWith(code, sql).catch(() => undefined);
+  expect(await backend()).not.toEqual(before);
 });
 
 it('isUnavailable > returns true for error codes of an outage, in and outside transactions, and for no other code', async () => {
