@@ -39,6 +39,23 @@ it('failed write > is reported with the path of the file, by witness, monitor an
   ]);
 });
 
+it('createFile > keeps a file that it did not create when no file can be opened', async () => {
+  const script = `
+    import { fstatSync, openSync, writeFileSync } from 'node:fs';
+    import { createFile } from ${built('sdk/cli/files.js')};
+    writeFileSync('ops.pem', 'a key');
+    const kept = openSync('ops.pem');
+    await Promise.resolve().then(() => { for (;;) openSync('ops.pem'); }).catch(() => undefined);
+    await createFile('ops.pem', 'another key').catch(({ message }) => console.log(message));
+    console.log(fstatSync(kept).nlink);`;
+  const { stdout } = await promisify(execFile)(
+    'bash',
+    ['-c', 'ulimit -n 256; exec "$0" --input-type=module --eval "$1"', process.execPath, script],
+    { cwd: folder },
+  );
+  expect(stdout).toBe('ops.pem cannot be created: EMFILE\n1\n');
+});
+
 it('svc create-key > creates no key that it could not write', () => {
   const svc = join(packageRoot, 'sdk', 'dist', 'cli', 'svc.js');
   const limited = `ulimit -f 0; exec "$0" "$1" create-key --scope read --out full.key`;
