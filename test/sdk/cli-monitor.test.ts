@@ -248,6 +248,7 @@ it('svc monitor > ends a request without an answer after --timeout', async () =>
 
 it('svc monitor > exits with 2 for wrong settings, and 3 when a source is unreachable', async () => {
   await look('--state', 'kept');
+  await mkdir(join(folder.path, 'odd', 'state.json'), { recursive: true });
   const pinned = ['monitor', api.url, '--log-vkey', log.keys.log.vkey];
   const cases: [string[], RegExp][] = [
     [['monitor', api.url], /pin the log with --log-vkey/],
@@ -257,6 +258,7 @@ it('svc monitor > exits with 2 for wrong settings, and 3 when a source is unreac
     [['monitor', 'http://', '--log-vkey', log.keys.log.vkey], /not a URL/],
     [['monitor', 's3://bucket/log', '--log-vkey', log.keys.log.vkey], /not a plain http/],
     [[...pinned, '--state', 'kept/state.json'], /kept\/state\.json cannot be created: EEXIST/],
+    [[...pinned, '--state', 'odd'], /odd\/state\.json cannot be read: EISDIR/],
   ];
   for (const [args, message] of cases) {
     expect(await svc(args, { cwd: folder.path })).toMatchObject({
