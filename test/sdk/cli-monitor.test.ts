@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { rmSync } from 'node:fs';
-import fs, { mkdir, readdir, rm, symlink, utimes } from 'node:fs/promises';
+import fs, { mkdir, readdir, readFile, rm, symlink, utimes } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
@@ -161,6 +161,20 @@ it('svc monitor > watches a directory of stored evidence', async () => {
   expect(stdout.match(/^ALARM.*$/gm)).toEqual([
     expect.stringMatching(`^ALARM proof_omitted  ${proofIdOf(90)}`),
   ]);
+});
+
+it('svc monitor > forgets a proof after the deletion of the last file that names it', async () => {
+  await mkdir(join(folder.path, 'kept'));
+  const file = await folder.write('kept/old.json', [receiptEvidence(20, log.keys.aep)]);
+  const watchedAfter = async (...more: string[]) => {
+    await look('--state', 'state', '--watch', 'kept', ...more);
+    const text = await readFile(join(folder.path, 'state', 'state.json'), 'utf8');
+    return Object.keys((JSON.parse(text) as { watched: object }).watched);
+  };
+  expect(await watchedAfter()).toEqual([proofIdOf(20)]);
+  await rm(join(folder.path, file));
+  expect(await watchedAfter('--watch', 'unreadable')).toEqual([proofIdOf(20)]);
+  expect(await watchedAfter()).toEqual([]);
 });
 
 it('svc monitor > ignores a file that was deleted after it listed the watched directory', async () => {
