@@ -1,4 +1,13 @@
-import { concat, equalBytes, fromBase64, fromHex, toBase64, toHex, utf8 } from './bytes.js';
+import {
+  concat,
+  equalBytes,
+  fromBase64,
+  fromHex,
+  isWellFormed,
+  toBase64,
+  toHex,
+  utf8,
+} from './bytes.js';
 import type { Ed25519Verify } from './ed25519.js';
 import { errorOf, ProtocolError } from './errors.js';
 import { nobleSha256, type Sha256 } from './hash.js';
@@ -161,6 +170,7 @@ export interface NoteSignature {
 
 /** Splits a note into its text and its unverified signatures. Throws `malformed_note`. */
 export function splitNote(note: string): { text: string; signatures: NoteSignature[] } {
+  if (!isWellFormed(note)) throw malformedNote('text with a lone surrogate has no UTF-8 form');
   if (utf8(note).length > MAX_NOTE_BYTES)
     throw malformedNote(`longer than ${MAX_NOTE_BYTES} bytes`);
   // The last empty line separates text and signatures, so the text may contain empty lines.

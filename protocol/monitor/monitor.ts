@@ -1,6 +1,6 @@
 import { equalBytes, fromBase64, fromBase64Url, fromUtf8, toBase64, toHex } from '../bytes.js';
 import { uncheckedCheckpoint, type Checkpoint, parseTlogProof } from '../checkpoint.js';
-import { attempt, ProtocolError } from '../errors.js';
+import { ProtocolError } from '../errors.js';
 import { isSignedBy } from '../offline.js';
 import { openPinned, type LogPin } from '../offline/trust.js';
 import {
@@ -88,7 +88,7 @@ export class Monitor {
       const { tree } = served;
       await this.guard(main, () => this.repairing(tree, () => this.readEntries(tree)));
       // Opens the checkpoint again, because the entries just read may have retired the key that signed it.
-      this.openNote(served.note, main.where);
+      this.openNote(() => served.note, main.where);
       if (this.rebuild.log.state.size === served.tree.head.size) this.checkValidity(served.at);
     }
     const { head } = this.state;
@@ -150,12 +150,10 @@ export class Monitor {
       const bytes = await this.readCheckpoint(files);
       if (bytes === null)
         return this.add('checkpoint_missing', files.where, 'there is no checkpoint');
-      // Other readers reject a note that is not UTF-8. The empty text is malformed, too.
-      const note = attempt(() => fromUtf8(bytes)) ?? '';
-      const checkpoint = this.openNote(note, files.where);
+      const checkpoint = this.openNote(() => fromUtf8(bytes), files.where);
       if (checkpoint !== null) {
         const tree = this.treeOf(checkpoint, files);
-        served = { files, note, at, seen: this.options.now(), tree };
+        served = { files, note: fromUtf8(bytes), at, seen: this.options.now(), tree };
       }
     });
     if (served !== null) this.checkSize(served);
@@ -169,9 +167,9 @@ export class Monitor {
   }
 
   /** The signed checkpoint; reports and returns null when no key of the log signed it. */
-  private openNote(note: string, where: string): Checkpoint | null {
+  private openNote(read: () => string, where: string): Checkpoint | null {
     try {
-      return openPinned(note, this.pin, this.options.crypto.verify).checkpoint;
+      return openPinned(read(), this.pin, this.options.crypto.verify).checkpoint;
     } catch (error) {
       if (!(error instanceof ProtocolError)) throw error;
       this.add('checkpoint_unverifiable', where, `${error.code}: ${error.message}`);

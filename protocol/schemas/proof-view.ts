@@ -100,9 +100,9 @@ export const listedProofSchema = z
     environment: environmentSchema,
     lane: z.enum(['execute', 'agent']),
     effect: effectSchema,
-    /** The action; null for an outcome or a close. */
+    /** The action; null for an outcome or a close, and after an erasure. */
     action: actionSchema.nullable(),
-    /** The intent id; null for agent requests. */
+    /** The intent id; null for agent requests, and after an erasure. */
     intent_id: textSchema.nullable(),
     /** Members of an agent request; null for execute requests, for absent members, and after an erasure. */
     agent: textSchema.nullable(),

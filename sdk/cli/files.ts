@@ -1,5 +1,5 @@
 import { Option } from 'commander';
-import { readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
 import { fromUtf8 } from '../../protocol/bytes.js';
 import { isObject, parseStrict, type JsonValue } from '../../protocol/json.js';
@@ -111,10 +111,15 @@ export async function writeOutput(file: string, bytes: Uint8Array): Promise<void
 
 export async function createFile(file: string, text: string, mode?: number): Promise<void> {
   try {
-    await writeFile(file, text, { flag: 'wx', ...(mode !== undefined && { mode }) });
+    const created = await open(file, 'wx', mode);
+    try {
+      await created.writeFile(text).finally(() => created.close());
+    } catch (cause) {
+      // Part of a file would prevent the next attempt.
+      await rm(file, { force: true }).catch(() => undefined);
+      throw cause;
+    }
   } catch (cause) {
-    // Part of a file would prevent the next attempt.
-    if (errno(cause) !== 'EEXIST') await rm(file, { force: true }).catch(() => undefined);
     throw new UsageError(`${file} cannot be created: ${errno(cause)}`, { cause });
   }
 }

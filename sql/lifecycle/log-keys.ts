@@ -1,3 +1,4 @@
+import { equalBytes } from '#protocol/bytes';
 import { entryBytes, readEntry } from '#protocol/entries';
 import { attempt } from '#protocol/errors';
 import { formatVkey, type LogVkey, parseVkey } from '#protocol/note';
@@ -63,7 +64,13 @@ export function appendLogKeyChange(
     const bound = change === 'activate' ? {} : { fromSize: await lastSize(tx, vkey) };
     const leafIndex = await lockHead(tx);
     const keys = await logStateKeys(tx, name);
-    if (![...keys.values()].some(({ use }) => use === 'log')) await requireCurrent(tx, vkey);
+    const logKeys = logKeysOf(nativeSha256, name, keys.values());
+    if (logKeys.length === 0) await requireCurrent(tx, vkey);
+    if (change === 'activate' && logKeys.some((other) => isAmbiguous(other, vkey))) {
+      throw new AdministrationError(
+        'another log key of this log has the same key id, and checkpoints would not show which key signed: generate a new one',
+      );
+    }
     const at = await databaseTime(tx);
     const entry = {
       type: 'key' as const,
@@ -125,6 +132,9 @@ async function lastSize(tx: Transaction, vkey: LogVkey): Promise<number> {
     'the running publisher signs with this key: restart it with the successor first',
   );
 }
+
+const isAmbiguous = (a: LogVkey, b: LogVkey): boolean =>
+  equalBytes(a.keyHash, b.keyHash) && !equalBytes(a.publicKey, b.publicKey);
 
 /**
  * The first log key in a log must have signed the last checkpoint, if any: otherwise the publisher would refuse to sign.

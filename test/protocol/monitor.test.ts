@@ -199,13 +199,10 @@ describe('monitor of a publisher that misuses its genuine keys', () => {
 describe('monitor of one source', () => {
   const altered = (bytes: Uint8Array): Uint8Array =>
     bytes.map((byte, at) => (at === bytes.length - 1 ? byte ^ 1 : byte));
-  const notUtf8 = (note: Uint8Array): Uint8Array =>
-    concat(note, utf8('\u2014 '), Uint8Array.of(0xff), utf8(' AAAAAAA=\n'));
 
   it.each([
     ['no checkpoint', 'checkpoint', null, 'checkpoint_missing'],
     ['an unsigned checkpoint', 'checkpoint', utf8('x'), 'checkpoint_unverifiable'],
-    ['a checkpoint that is not UTF-8', 'checkpoint', notUtf8, 'checkpoint_unverifiable'],
     ['no entries', 'tile/entries/000.p/11', null, 'log_damaged'],
     ['other entries', 'tile/entries/000.p/11', altered, 'log_damaged'],
     ['fewer entries', 'tile/entries/000.p/11', utf8('\0\u0001x'), 'log_damaged'],
@@ -214,6 +211,13 @@ describe('monitor of one source', () => {
     if (bytes === null) log.files.delete(path);
     else log.files.set(path, bytes instanceof Uint8Array ? bytes : bytes(log.files.get(path)!));
     expect(codes(await look())).toEqual([code]);
+  });
+
+  it('reports that a checkpoint is not UTF-8', async () => {
+    const line = concat(utf8('\u2014 '), Uint8Array.of(0xff), utf8(' AAAAAAA=\n'));
+    log.files.set('checkpoint', concat(log.files.get('checkpoint')!, line));
+    const detail = 'invalid_utf8: not valid UTF-8';
+    expect(await look()).toMatchObject([{ code: 'checkpoint_unverifiable', detail }]);
   });
 
   it('reports altered tiles when it needs these tiles to prove that the log only grew', async () => {

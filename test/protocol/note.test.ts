@@ -74,6 +74,16 @@ describe('signed notes', () => {
     );
   });
 
+  it('are rejected with a lone surrogate', () => {
+    for (const altered of [
+      NOTE.replace('message.\n', 'message.\ud800\n'),
+      `${NOTE}\u2014 \ud800 AAAAAAA=\n`,
+    ]) {
+      const { code } = refusal(() => openNote(altered, [VKEY], nobleVerify));
+      expect(code).toBe('malformed_note');
+    }
+  });
+
   it('are rejected with more than 64 signatures, or an empty signature of any key', () => {
     const other = '\u2014 example.com/bar AAAAAAA=\n';
     expect(openNote(NOTE + other.repeat(63), [VKEY], nobleVerify).key.name).toBe('example.com/foo');

@@ -1,4 +1,5 @@
 import { execFile, spawnSync } from 'node:child_process';
+import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, it } from 'vitest';
@@ -37,6 +38,38 @@ it('failed write > is reported with the path of the file, by witness, monitor an
     'agent.key cannot be created: EFBIG',
     '',
   ]);
+});
+
+it('createFile > keeps a file that it did not create when no file can be opened', async () => {
+  const script = `
+    import { fstatSync, openSync, writeFileSync } from 'node:fs';
+    import { createFile } from ${built('sdk/cli/files.js')};
+    writeFileSync('ops.pem', 'a key');
+    const kept = openSync('ops.pem');
+    await Promise.resolve().then(() => { for (;;) openSync('ops.pem'); }).catch(() => undefined);
+    await createFile('ops.pem', 'another key').catch(({ message }) => console.log(message));
+    console.log(fstatSync(kept).nlink);`;
+  const { stdout } = await promisify(execFile)(
+    'bash',
+    ['-c', 'ulimit -n 256; exec "$0" --input-type=module --eval "$1"', process.execPath, script],
+    { cwd: folder },
+  );
+  expect(stdout).toBe('ops.pem cannot be created: EMFILE\n1\n');
+});
+
+it('svc monitor > requires a directory in which it may create files', async () => {
+  const directory = join(folder, 'read-only');
+  await mkdir(directory, { mode: 0o555 });
+  const svc = join(packageRoot, 'sdk', 'dist', 'cli', 'svc.js');
+  const vkey = 'example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k';
+  const args = ['monitor', folder, '--log-vkey', vkey, '--once', '--state', directory];
+  // Root may write into every directory.
+  const user = process.getuid!() === 0 ? { uid: 65_534, gid: 65_534 } : {};
+  const { status, stderr } = spawnSync(process.execPath, [svc, ...args], {
+    ...user,
+    encoding: 'utf8',
+  });
+  expect([status, stderr]).toEqual([2, `svc: ${directory} cannot be written: EACCES\n`]);
 });
 
 it('svc create-key > creates no key that it could not write', () => {

@@ -168,3 +168,31 @@ onLinux(
     expect(shown.stdout).toMatch(/ {14}\S*fact amount {3}1\.00/);
   },
 );
+
+onLinux.for([40, 12])(
+  'svc approve indents continuations of labels and wide characters in %i columns',
+  async (columns, { cli, world }) => {
+    const wide = { ...refund(), tool_call_id: '°'.repeat(30) };
+    const { proofId } = await sdkError(admitHttp(world.options, wide), 'approval_required');
+    const at = (name: string): string => join(cli.folder, name);
+    const args = ['approve', proofId!, '--key', at('ops.pem'), '--registration'];
+    const shown = await svcOnTerminal([...args, at('registration.json')], {
+      env: cli.env,
+      stdin: '',
+      columns,
+    });
+    const [rows = ''] = shown.stdout.split('Type approve');
+    const lines = rows
+      .replaceAll(/\u001b\[\d+m|\^D\u0008+/g, '')
+      .trimEnd()
+      .split('\r\n');
+    // Some terminals show such a character in two columns.
+    const widths = lines.map((line) => line.replaceAll('°', '°°').length);
+    expect(Math.max(...widths)).toBe(columns);
+    for (const line of lines) {
+      expect(line).toMatch(
+        /^( |agent|action|tool|fact|environment|request|approve|required|proof)/,
+      );
+    }
+  },
+);

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { rmSync } from 'node:fs';
-import fs, { mkdir, readdir, rm, symlink, utimes } from 'node:fs/promises';
+import fs, { mkdir, readdir, readFile, rm, symlink, utimes } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
@@ -163,6 +163,20 @@ it('svc monitor > watches a directory of stored evidence', async () => {
   ]);
 });
 
+it('svc monitor > forgets a proof after the deletion of the last file that names it', async () => {
+  await mkdir(join(folder.path, 'kept'));
+  const file = await folder.write('kept/old.json', [receiptEvidence(20, log.keys.aep)]);
+  const watchedAfter = async (...more: string[]) => {
+    await look('--state', 'state', '--watch', 'kept', ...more);
+    const text = await readFile(join(folder.path, 'state', 'state.json'), 'utf8');
+    return Object.keys((JSON.parse(text) as { watched: object }).watched);
+  };
+  expect(await watchedAfter()).toEqual([proofIdOf(20)]);
+  await rm(join(folder.path, file));
+  expect(await watchedAfter('--watch', 'unreadable')).toEqual([proofIdOf(20)]);
+  expect(await watchedAfter()).toEqual([]);
+});
+
 it('svc monitor > ignores a file that was deleted after it listed the watched directory', async () => {
   await mkdir(join(folder.path, 'kept'));
   const deleted = await folder.write('kept/deleted.json', '');
@@ -248,6 +262,7 @@ it('svc monitor > ends a request without an answer after --timeout', async () =>
 
 it('svc monitor > exits with 2 for wrong settings, and 3 when a source is unreachable', async () => {
   await look('--state', 'kept');
+  await mkdir(join(folder.path, 'odd', 'state.json'), { recursive: true });
   const pinned = ['monitor', api.url, '--log-vkey', log.keys.log.vkey];
   const cases: [string[], RegExp][] = [
     [['monitor', api.url], /pin the log with --log-vkey/],
@@ -257,6 +272,7 @@ it('svc monitor > exits with 2 for wrong settings, and 3 when a source is unreac
     [['monitor', 'http://', '--log-vkey', log.keys.log.vkey], /not a URL/],
     [['monitor', 's3://bucket/log', '--log-vkey', log.keys.log.vkey], /not a plain http/],
     [[...pinned, '--state', 'kept/state.json'], /kept\/state\.json cannot be created: EEXIST/],
+    [[...pinned, '--state', 'odd'], /odd\/state\.json cannot be read: EISDIR/],
   ];
   for (const [args, message] of cases) {
     expect(await svc(args, { cwd: folder.path })).toMatchObject({

@@ -1,9 +1,12 @@
+import { lstatSync, rmSync, symlinkSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, expect, onTestFinished } from 'vitest';
 import { treeSize } from '#sql/log/log';
 import { canonicalHash, executeIntentHttp, readProofHttp } from '#sdk/index';
 import { breakNetwork, type Fault } from '../fixtures/broken-network.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { intent, sdkTest } from '../fixtures/sdk-world.js';
+import { openFolder, svc } from '../fixtures/svc.js';
 
 const it = sdkTest();
 
@@ -178,6 +181,30 @@ describe('SDK calls with an API key', () => {
     await sdkError(executeIntentHttp(world.shaky, intent()), 'not_found');
     expect(elsewhere.seen).toEqual([]);
   });
+});
+
+it('svc create-key > names a key that it created but could not store, and leaves no file', async ({
+  world,
+}) => {
+  const { apiKey, engineUrl, tenantId } = world.options;
+  const file = join((await openFolder()).path, 'lost.key');
+  const network = await breakNetwork(engineUrl);
+  onTestFinished(network.close);
+  let id = '';
+  const change = (body: string): string => {
+    id = (JSON.parse(body) as { key_id: string }).key_id;
+    // The write fails, because the target of the link is missing.
+    rmSync(file);
+    symlinkSync('missing/lost.key', file);
+    return body;
+  };
+  network.faults.push({ kind: 'changed', change });
+  const ran = await svc(['create-key', '--scope', 'read', '--out', file], {
+    env: { SVC_ENGINE_URL: network.url, SVC_API_KEY: apiKey, SVC_TENANT_ID: tenantId },
+  });
+  const stderr = `svc: the API key ${id} was created but not stored, because ${file} cannot be written (ENOENT): run svc revoke ${id}\n`;
+  expect(ran).toMatchObject({ code: 3, stderr });
+  expect(() => lstatSync(file)).toThrow('ENOENT');
 });
 
 /** A receipt of an engine that sends a denial with the status 200. */

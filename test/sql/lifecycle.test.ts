@@ -39,6 +39,19 @@ it('appendKeyChange > rejects the activation of a log key', async () => {
   }
 });
 
+it('appendLogKeyChange > rejects a log key with the key id of another log key', async () => {
+  // Two public keys without private keys, found among hashes.
+  const [first, second] = [
+    'test.example/ambiguous+4bb203ca+AfOmsCpYUSlkxjBE+Iipm625NNMWktVYzfBDXE0g6yAL',
+    'test.example/ambiguous+4bb203ca+AS2nDriGlHxkfkztUnlyXd7ag3A9CrbPIBT2qwfZWUUq',
+  ].map((vkey) => parseVkey(vkey));
+  await appendLogKeyChange(registry.admin, first!, 'activate');
+  const before = await treeSize(registry.engine);
+  const activated = appendLogKeyChange(registry.admin, second!, 'activate');
+  await expect(activated).rejects.toThrow('another log key of this log has the same key id');
+  expect(await treeSize(registry.engine)).toBe(before);
+});
+
 /** Runs `then` after the first query of the checkpoints. */
 const afterFirstRead = (tx: Transaction, then: () => Promise<void>): Transaction => {
   let isFirst = true;

@@ -85,7 +85,7 @@ def verify_evidence(
 
     `identifier` is the identifier that the reader looks up; for a share, it is the token, which the evidence does not
     contain. `route` is a kind of lookup. `view` is `history` of a proof, passport, certificate or trust artifact, or
-    `chain` of the last three. `max_age` is in seconds.
+    `chain` of the last three; a view of a `trust_asset_id` needs the route `trust`. `max_age` is in seconds.
 
     Raises `SvcError`: `evidence_outdated` for an answer that no longer holds, else `evidence_rejected`. A revocation
     holds at any age.

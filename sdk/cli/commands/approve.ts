@@ -145,24 +145,27 @@ async function approve(invocation: Invocation<ApproveOptions>): Promise<ExitCode
 }
 
 /**
- * Wraps below the text, not below the label: a long text of the agent must not imitate a row. Redacts first, because
- * the terminal would not recognize half a key.
+ * Indents continuations, also of a long label: a text of the agent must not imitate a row. Redacts first, because the
+ * terminal would not recognize half a key.
  */
-function printRow(terminal: Terminal, label: string, text: string): void {
-  const width = Math.max(terminal.columns - Math.max(label.length, LABEL_WIDTH) - 1, 1);
+function printRow({ columns, print, redactor }: Terminal, label: string, text: string): void {
+  const indent = Math.max(Math.min(LABEL_WIDTH + 1, columns - 2), 1);
   const lines = [''];
   let used = 0;
-  for (const character of terminal.redactor.redact(text)) {
-    // No character below takes two columns; counting two for a narrow character only wraps earlier.
-    const columns = character < '\u0300' ? 1 : 2;
-    if (used + columns > width) {
-      lines.push('');
-      used = 0;
+  for (const character of redactor.redact(`${label.padEnd(LABEL_WIDTH)} ${text}`)) {
+    // No character takes more than two columns; counting two for a narrow character only wraps earlier.
+    const width = /[ -~]/.test(character) ? 1 : 2;
+    if (used + width > columns) {
+      lines.push(' '.repeat(indent));
+      used = indent;
     }
     lines[lines.length - 1] += character;
-    used += columns;
+    used += width;
   }
-  lines.forEach((line, at) => terminal.print(...row(at === 0 ? label : '', line)));
+  lines.forEach((line, at) => {
+    const end = at === 0 ? label.length : 0;
+    print({ style: 'dim', text: line.slice(0, end) }, line.slice(end));
+  });
 }
 
 /** After `reject` the second decision is a denial, whose receipt is in the error. */

@@ -6,7 +6,7 @@ import { API_KEY_ID_PATTERN, SCOPES } from '../../../protocol/schemas/api-keys.j
 import { EFFECTS, type ArtifactKind, ARTIFACT_KINDS } from '../../../protocol/status.js';
 import * as sdk from '../../index.js';
 import { type CommandSpec, type Invocation, NEEDS_ENGINE, UsageError } from '../config.js';
-import { createFile, hashOfFile } from '../files.js';
+import { createFile, errno, hashOfFile } from '../files.js';
 import { EXIT, type ExitCode, row } from '../terminal.js';
 
 type ListOptions = Omit<sdk.ProofFilter, 'bound'> & { bound?: 'true' | 'false'; limit?: string };
@@ -306,8 +306,15 @@ export const createKeyCommand: CommandSpec<KeyOptions> = {
     }
     const { api_key: key, ...document } = created;
     const line = `${key}\n`;
-    await writeFile(out, line, { flag: 'r+' });
-    await truncate(out, line.length);
+    try {
+      await writeFile(out, line, { flag: 'r+' });
+      await truncate(out, line.length);
+    } catch (cause) {
+      await rm(out, { force: true }).catch(() => undefined);
+      const { key_id: id } = document;
+      const message = `the API key ${id} was created but not stored, because ${out} cannot be written (${errno(cause)}): run svc revoke ${id}`;
+      throw new Error(message, { cause });
+    }
     return printDocument(invocation, { ...document, file: out });
   },
 };

@@ -82,7 +82,14 @@ export async function runMonitor(
   while (!signal.aborted) {
     try {
       unusable.length = 0;
-      const found = await monitor.pass(sources, await readWatched());
+      const watched = await readWatched();
+      // Forgets proofs that no file names any more. An unusable file, or an unmounted directory, may still name any proof.
+      if (unusable.length === 0 && watched.length > 0) {
+        const named = new Set<string>(watched.map(({ proofId }) => proofId));
+        const kept = Object.entries(state.watched).filter(([proofId]) => named.has(proofId));
+        state.watched = Object.fromEntries(kept);
+      }
+      const found = await monitor.pass(sources, watched);
       const own = found.filter(({ code }) => FINDINGS[code] === 'alarm');
       pass = {
         alarms: [...unusable, ...own, ...state.lasting],

@@ -11,7 +11,7 @@ import {
   type MonitorState,
 } from '../../../protocol/monitor/state.js';
 import { UsageError } from '../config.js';
-import { errno } from '../files.js';
+import { errno, readInput } from '../files.js';
 import { isMissing } from './files.js';
 
 /** Map pages in a directory, without fsync: a page that a crash damaged does not match its digest, and is rebuilt. */
@@ -52,7 +52,7 @@ export class DirectoryPages implements MapStore {
   }
 }
 
-/** @throws UsageError for a directory of another log, and for a directory that cannot be created */
+/** @throws UsageError for a directory of another log, and for a directory that cannot be created or written */
 export async function openStore(directory: string | undefined, origin: string) {
   if (directory === undefined) {
     const save = (): Promise<void> => Promise.resolve();
@@ -63,6 +63,14 @@ export async function openStore(directory: string | undefined, origin: string) {
   await mkdir(directory, { recursive: true }).catch((cause: unknown) => {
     throw new UsageError(`${directory} cannot be created: ${errno(cause)}`, { cause });
   });
+  // Creates a file like a save, because not every restriction shows in the permissions of the directory.
+  const probe = temporaryFor(file);
+  try {
+    await writeFile(probe, '', { flag: 'wx' });
+    await rm(probe);
+  } catch (cause) {
+    throw new UsageError(`${directory} cannot be written: ${errno(cause)}`, { cause });
+  }
   let version = await versionOf(file);
   const state = await readState(file, origin);
   const save = async (next: MonitorState): Promise<void> => {
@@ -114,11 +122,15 @@ async function lockFile(path: string): Promise<() => Promise<void>> {
 }
 
 async function readState(file: string, origin: string): Promise<MonitorState> {
+  const bytes = await readInput(file).catch((error: Error) => {
+    if (isMissing(error.cause)) return null;
+    throw error;
+  });
+  if (bytes === null) return newState(origin);
   let state: MonitorState;
   try {
-    state = decodeState(await readFile(file));
+    state = decodeState(bytes);
   } catch (cause) {
-    if (isMissing(cause)) return newState(origin);
     throw new UsageError(
       `${file} is not a state file of this monitor, or a newer version wrote it: run that version, or choose another directory`,
       { cause },
@@ -145,6 +157,8 @@ async function namingFile(path: string, written: Promise<void>): Promise<void> {
     throw new Error(`${path}: ${(cause as Error).message}`, { cause });
   });
 }
+
+const temporaryFor = (file: string): string => `${file}.${randomUUID()}.new`;
 
 /** A save takes seconds, so a temporary file of this age is that of a killed process. */
 const ABANDONED_MS = 3_600_000;
@@ -176,7 +190,7 @@ async function writeDurably(
   bytes: Uint8Array,
   guard: (replace: () => Promise<void>) => Promise<void>,
 ): Promise<void> {
-  const unfinished = `${file}.${randomUUID()}.new`;
+  const unfinished = temporaryFor(file);
   const next = await open(unfinished, 'wx', 0o600);
   try {
     await removeAbandoned(file, (await next.stat()).mtimeMs);
