@@ -176,6 +176,8 @@ it('svc monitor > forgets a proof after the deletion of the last file that names
   expect(await watchedAfter()).toEqual([proofIdOf(20)]); // The directory may be unmounted.
   await folder.write('kept/new.json', [receiptEvidence(21, log.keys.aep)]);
   expect(await watchedAfter('--watch', 'unreadable')).toContain(proofIdOf(20));
+  await mkdir(join(folder.path, 'unmounted'));
+  expect(await watchedAfter('--watch', 'unmounted')).toContain(proofIdOf(20));
   expect(await watchedAfter()).toEqual([proofIdOf(21)]);
 });
 

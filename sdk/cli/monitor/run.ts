@@ -82,9 +82,9 @@ export async function runMonitor(
   while (!signal.aborted) {
     try {
       unusable.length = 0;
-      const watched = await readWatched();
-      // Forgets proofs that no file names any more. An unusable file, or an unmounted directory, may still name any proof.
-      if (unusable.length === 0 && watched.length > 0) {
+      const { watched, isComplete } = await readWatched();
+      // Forgets proofs that no file names any more.
+      if (isComplete) {
         const named = new Set<string>(watched.map(({ proofId }) => proofId));
         const kept = Object.entries(state.watched).filter(([proofId]) => named.has(proofId));
         state.watched = Object.fromEntries(kept);
@@ -120,7 +120,8 @@ function pinLog(crypto: VerifyCrypto, { logVkeys, policy }: MonitorSettings): Lo
 
 /**
  * Reads the watched files, and reports each file that cannot be used. An unchanged file yields the same
- * objects again.
+ * objects again. `isComplete` is false if a file that was not read may name further proofs: an unmounted directory is
+ * empty, and a file may be renamed after the listing.
  */
 function openWatched(
   { sha256 }: VerifyCrypto,
@@ -148,27 +149,32 @@ function openWatched(
     return watched;
   }
 
-  return async (): Promise<Watched[]> => {
+  return async (): Promise<{ watched: Watched[]; isComplete: boolean }> => {
     const watched: Watched[] = [];
+    let isComplete = paths.length > 0;
     const before = known;
     known = new Map();
     const reporting = async <T>(path: string, work: Promise<T[]>): Promise<T[]> =>
       work.catch((cause: unknown) => {
         report(path, `the file is not watched: ${(cause as Error).message}`);
+        isComplete = false;
         return [];
       });
     for (const path of paths) {
-      for (const file of await reporting(path, filesOf(path))) {
+      const files = await reporting(path, filesOf(path));
+      isComplete &&= files.length > 0;
+      for (const file of files) {
         const found = read(file, before).catch(async (error: unknown) => {
           // Skips a file that was deleted after the listing, but reports a link to a missing file.
-          if (file !== path && (await lstat(file).then(() => false, isMissing))) return [];
-          throw error;
+          if (file === path || !(await lstat(file).then(() => false, isMissing))) throw error;
+          isComplete = false;
+          return [];
         });
         // Avoids a spread, because a file may list more proofs than a call may have arguments.
         for (const one of await reporting(file, found)) watched.push(one);
       }
     }
-    return watched;
+    return { watched, isComplete };
   };
 }
 
