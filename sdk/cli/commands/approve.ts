@@ -163,7 +163,7 @@ function printRow({ columns, print, redactor }: Terminal, label: string, text: s
     used += width;
   }
   lines.forEach((line, at) => {
-    const end = at === 0 ? label.length : 0;
+    const end = at === 0 ? redactor.redact(label).length : 0;
     print({ style: 'dim', text: line.slice(0, end) }, line.slice(end));
   });
 }
