@@ -38,6 +38,22 @@ create trigger is_not_ahead before insert on svc.log_entry for each row
   when (new.kind <> 1 and current_setting('svc.adopts', true) = 'on')
   execute function svc.adopted_time_is_not_ahead();
 
+-- The new code names the row as the fault. With the code for a missing right, workers deferred every admission in the
+-- group of an admission of a batch with false counts.
+create or replace function svc.progress_only_counts() returns trigger language plpgsql as $$
+begin
+  if new.admitted < old.admitted or new.denied < old.denied or new.refused < old.refused
+     or new.approval_required < old.approval_required
+     or new.pending + new.admitted + new.denied + new.approval_required + new.refused
+       <> old.pending + old.admitted + old.denied + old.approval_required + old.refused
+     or (new.batch_id, new.tenant_no, new.awaited, new.invalid, new.replayed)
+       is distinct from (old.batch_id, old.tenant_no, old.awaited, old.invalid, old.replayed)
+     or old.completed_at is not null then
+    raise exception 'the counts of batch % may only advance', old.batch_id using errcode = 'check_violation';
+  end if;
+  return new;
+end $$;
+
 -- No statement of admin and worker uses these rights.
 revoke select on svc.adoption, svc.batch_watch, svc.ended_checkpoint, svc.expiry, svc.package_member,
   svc.share_revocation, svc.share_token, svc.trust_package from svc_admin;

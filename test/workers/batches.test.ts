@@ -83,22 +83,34 @@ describe('batch dispatcher', () => {
   }, 60_000);
 });
 
-it('an admission whose outcome its batch cannot count stays pending, and the others in its group are decided', async () => {
-  const { ids } = await acceptedBatch(registry, 1);
-  await db.sql`update svc.chunk_pending set answers = '{5}' where chunk_id = ${ids[0]!}::uuid`;
-  await expect(processChunks(registry.admit, ids)).rejects.toThrow(/check constraint/);
-  const other = await accepted(registry, registry.item());
-  const close = agentItem(registry, closeEnvelope({ id: newRunId(), seq: 0 }));
-  const end = await accepted(registry, close);
-  for (const next of [end, other]) {
-    const both = processAdmissions(registry.admit, [...ids, next]);
-    await expect(both).rejects.toThrow(
-      /^1 of the group's admissions deferred: .* check constraint/,
-    );
-    expect(await stateOf(registry, next)).toMatchObject({ state: 'proved' });
-  }
-  expect(await stateOf(registry, ids[0]!)).toBeUndefined();
-});
+const FALSE_COUNT = /check constraint|may only advance/;
+
+it.each([
+  ['has a wrong total', `update svc.chunk_pending set answers = '{5}'`],
+  [
+    'is already complete',
+    `alter table svc.batch_progress disable trigger only_counts;
+     update svc.batch_progress set admitted = pending, pending = 0, completed_at = now();
+     alter table svc.batch_progress enable trigger only_counts`,
+  ],
+])(
+  'an admission of a batch that %s stays pending, and the others in its group are decided',
+  async (_name, falsify) => {
+    const { ids } = await acceptedBatch(registry, 1);
+    await db.sql.unsafe(falsify);
+    await expect(processChunks(registry.admit, ids)).rejects.toThrow(FALSE_COUNT);
+    const other = await accepted(registry, registry.item());
+    const close = agentItem(registry, closeEnvelope({ id: newRunId(), seq: 0 }));
+    const end = await accepted(registry, close);
+    for (const next of [end, other]) {
+      const both = processAdmissions(registry.admit, [...ids, next]);
+      await expect(both).rejects.toThrow(/^1 of the group's admissions deferred/);
+      await expect(both).rejects.toThrow(FALSE_COUNT);
+      expect(await stateOf(registry, next)).toMatchObject({ state: 'proved' });
+    }
+    expect(await stateOf(registry, ids[0]!)).toBeUndefined();
+  },
+);
 
 it('an error that no admission caused ends the retries of a group one by one', async () => {
   const items = Array.from({ length: 4 }, () => registry.item());
