@@ -33,7 +33,15 @@ async function openCli({ network, options, registry }: SdkWorld) {
   /** Returns a proof that requires an approval. */
   const held = async (): Promise<string> =>
     (await sdkError(admitHttp(options, refund()), 'approval_required')).proofId!;
-  return { folder: folder.path, env, run, held, registration };
+  /** Returns what the terminal shows before a confirmation of a request with this `tool_call_id`. */
+  const shown = async (toolCallId: string, columns?: number): Promise<string> => {
+    const request = { ...refund(), tool_call_id: toolCallId };
+    const { proofId } = await sdkError(admitHttp(options, request), 'approval_required');
+    const [key, file] = ['ops.pem', 'registration.json'].map((name) => join(folder.path, name));
+    const args = ['approve', proofId!, '--key', key!, '--registration', file!];
+    return (await svcOnTerminal(args, { env, stdin: '', ...(columns && { columns }) })).stdout;
+  };
+  return { folder: folder.path, env, run, held, shown, registration };
 }
 
 const it = sdkTest().extend<{ cli: Awaited<ReturnType<typeof openCli>> }>({
@@ -155,33 +163,18 @@ onLinux('svc approve signs only after a confirmation on the terminal', async ({ 
 
 onLinux(
   'svc approve indents a long text of the agent, which could imitate a row',
-  async ({ cli, world }) => {
+  async ({ cli }) => {
     const toolCall = `${'x'.repeat(66)}fact amount   1.00`;
-    const forged = { ...refund(), tool_call_id: toolCall };
-    const { proofId } = await sdkError(admitHttp(world.options, forged), 'approval_required');
-    const at = (name: string): string => join(cli.folder, name);
-    const args = ['approve', proofId!, '--key', at('ops.pem'), '--registration'];
-    const shown = await svcOnTerminal([...args, at('registration.json')], {
-      env: cli.env,
-      stdin: '',
-    });
-    expect(shown.stdout).toMatch(/ {14}\S*fact amount {3}1\.00/);
+    const shown = await cli.shown(toolCall);
+    expect(shown).toMatch(/ {14}\S*fact amount {3}1\.00/);
   },
 );
 
 onLinux.for([40, 12])(
   'svc approve indents continuations of labels and wide characters in %i columns',
-  async (columns, { cli, world }) => {
-    const wide = { ...refund(), tool_call_id: '°'.repeat(30) };
-    const { proofId } = await sdkError(admitHttp(world.options, wide), 'approval_required');
-    const at = (name: string): string => join(cli.folder, name);
-    const args = ['approve', proofId!, '--key', at('ops.pem'), '--registration'];
-    const shown = await svcOnTerminal([...args, at('registration.json')], {
-      env: cli.env,
-      stdin: '',
-      columns,
-    });
-    const [rows = ''] = shown.stdout.split('Type approve');
+  async (columns, { cli }) => {
+    const shown = await cli.shown('°'.repeat(30), columns);
+    const [rows = ''] = shown.split('Type approve');
     const lines = rows
       .replaceAll(/\u001b\[\d+m|\^D\u0008+/g, '')
       .trimEnd()
