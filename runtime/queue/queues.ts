@@ -206,6 +206,8 @@ function keepRunning(open: () => Runner, report: (error: unknown) => void): Runn
     opening = client;
     try {
       await connected(client);
+      // On an ended pool, BullMQ's loop would keep the process busy for ever.
+      if (closing.signal.aborted) return await shut(client, CLOSE_MS);
       running = client;
     } finally {
       opening = null;

@@ -1,4 +1,6 @@
+import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
+import { promisify } from 'node:util';
 import { Queue } from 'bullmq';
 import { Redis } from 'ioredis';
 import postgres from 'postgres';
@@ -220,6 +222,19 @@ describe.each(backends)('admit queue on $name', (backend) => {
       await expect.poll(async () => (await queue.stats()).jobs).toMatchObject(jobs);
     },
   );
+
+  it.skipIf(backend.skip)('lets a consumer close while it opens', async () => {
+    const config = JSON.stringify(backend.config('svc_worker'));
+    const script = `
+      import { openConsumer } from '#runtime/queue/queues';
+      const options = { concurrency: 1, log: { warn: () => undefined } };
+      await openConsumer(${config}, 'admit', {}, options).close();`;
+    // In another process, because a consumer that does not close can keep the event loop busy for ever.
+    await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', script], {
+      timeout: 15_000,
+      killSignal: 'SIGKILL',
+    });
+  });
 
   if (backend.name !== 'Postgres') return;
 
