@@ -315,24 +315,28 @@ export function demoConfig(dataDir: string, env: Environment = process.env): Sta
   });
 }
 
+const statusSettings = {
+  PUBLIC_URL: z
+    .string()
+    .transform((text) => text.split(',').map((one) => one.trim()))
+    .pipe(z.array(field.anyPublicUrl))
+    .optional(),
+  DATA_DIR: field.dataDir,
+};
+
+const databaseSettings = (role: 'admin' | 'erase') => ({
+  DATABASE_URL: field.databaseUrl(field.ROLE_URL(role)),
+  LOG_LEVEL: field.logLevel,
+});
+
 /** @param role database role that the command uses */
 export const adminConfig = (role: 'admin' | 'erase', env: Environment = process.env) =>
-  read({ DATABASE_URL: field.databaseUrl(field.ROLE_URL(role)), LOG_LEVEL: field.logLevel }, env);
+  read(databaseSettings(role), env);
 
 export type StatusConfig = ReturnType<typeof statusConfig>;
 
 export function statusConfig(env: Environment = process.env) {
-  const v = read(
-    {
-      PUBLIC_URL: z
-        .string()
-        .transform((text) => text.split(',').map((one) => one.trim()))
-        .pipe(z.array(field.anyPublicUrl))
-        .optional(),
-      DATA_DIR: field.dataDir,
-    },
-    env,
-  );
+  const v = read(statusSettings, env);
   return { publicUrls: v.publicUrl ?? [], dataDir: v.dataDir };
 }
 
@@ -376,6 +380,7 @@ export const SETTINGS = {
   witness: witnessSettings,
   monitor: monitorSettings,
   fsck: fsckSettings,
+  admin: { ...databaseSettings('admin'), ...statusSettings },
 };
 
 export const settingNames = (): ReadonlySet<string> =>

@@ -359,7 +359,7 @@ export const processSettings = {
     .nullable()
     .default(null)
     .describe(
-      'how long a program may finish its work after SHUTDOWN_DELAY; by default 25s, for `facade` 40s',
+      'how long a program may finish its work after SHUTDOWN_DELAY; by default 25s, for `facade` 40s, for `start` 2m',
     ),
   LOG_LEVEL: logLevel,
 };

@@ -3,7 +3,7 @@ import * as z from 'zod';
 import { safeParse } from '#protocol/schemas/messages';
 import { readPrivateFile } from '../process/files.js';
 import { OperatorError } from '../process/operator-error.js';
-import { refusedVariables } from './refused.js';
+import { OF_KUBERNETES, refusedVariables } from './refused.js';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -51,7 +51,8 @@ function fromFile(variable: string, file: string): Found {
 }
 
 function find(env: Environment, name: string): Found {
-  const given = env[name]?.trim() ?? '';
+  const text = env[name]?.trim() ?? '';
+  const given = OF_KUBERNETES.test(text) ? '' : text;
   // Docker keeps the quotes of a value in a file of `docker run --env-file`.
   if (/^(["']).*\1$/.test(given)) return { problem: `${name} is in quotes: remove the quotes` };
   const variable = `${name}_FILE`;
@@ -74,8 +75,8 @@ const camel = (name: string): string =>
   name.toLowerCase().replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
 
 /**
- * Treats an empty variable as unset. Rejects variables that misspell a setting of any program or name
- * a former setting, and ignores all others outside `shape`.
+ * Treats an empty variable, and an address that Kubernetes sets, as unset. Rejects variables that misspell a setting
+ * of any program or name a former setting, and ignores all others outside `shape`.
  */
 export function read<Shape extends z.ZodRawShape>(
   shape: Shape,

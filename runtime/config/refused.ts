@@ -4,8 +4,8 @@
  */
 const CHARACTERS_PER_EDIT = 8;
 
-/** Kubernetes sets variables like `ENGINES_PORT` for every service. */
-const OF_KUBERNETES = /^(?:tcp|udp|sctp):\/\//;
+/** Kubernetes sets variables like `ENGINE_PORT` for every service. */
+export const OF_KUBERNETES = /^(?:tcp|udp|sctp):\/\//;
 
 const PINS = 'set PINS_FILE to a file with the output of "admin pins"';
 const INIT = '"admin init" reads its files from the folder that its argument names';

@@ -44,6 +44,17 @@ describe('docker-compose.yml', () => {
       expect(example).toMatch(new RegExp(`^${name}=.`, 'm'));
   });
 
+  it('reads only variables that deploy/env.example names, with the same defaults', () => {
+    const example = readFileSync(join(packageRoot, 'deploy/env.example'), 'utf8');
+    const used = readFileSync(COMPOSE_FILE, 'utf8').matchAll(/\$\{([A-Z_]+)(?::-([^}]*))?/g);
+    // A digest is in docker-compose.yml only.
+    const lines = [...used].map(([, name = '', fallback]) =>
+      name in VARIABLES ? null : `#${name}=${name.endsWith('_IMAGE') ? '' : (fallback ?? '')}`,
+    );
+    const named = example.match(/^#[A-Z_]+=.*$/gm);
+    expect([...new Set(lines)].filter((line) => line !== null).sort()).toEqual(named?.sort());
+  });
+
   it('passes the trace settings in .env to the engine', () => {
     const given = {
       OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318',
