@@ -132,7 +132,6 @@ async function commitIn(
   const at = await databaseTime(tx);
   await appendEntries(
     tx,
-    nativeSha256,
     size,
     open.map((request) => revocationEntry(request, at)),
   );
