@@ -131,7 +131,6 @@ export function startAdmitWorker(
             ping: singleFlight(() => queue.ping()),
             revocations: revoke,
             chunks: () => batches.dispatcher.wake(),
-            groupSize: IDS_AT_ONCE,
           },
           signal,
         );
