@@ -1,4 +1,5 @@
-import { parseEntry, parseRevocationReason } from '#protocol/entries';
+import { toHex } from '#protocol/bytes';
+import { isReasonOf, parseEntry } from '#protocol/entries';
 import { coalesce } from '#runtime/concurrency';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { NO_REQUEST_IDS } from '#runtime/http/request-ids';
@@ -146,12 +147,9 @@ async function revokedIn(
 }
 
 /** Whether the reason document matches hash and artifact; the worker does not rely on the engine. */
-function reasonHolds(request: ClaimedRevocation): boolean {
-  if (!request.reasonHash.equals(nativeSha256(request.document))) return false;
-  try {
-    const reason = parseRevocationReason(request.document);
-    return reason.proof_id === request.proofId && reason.artifact_kind === request.artifactKind;
-  } catch {
-    return false;
-  }
-}
+const reasonHolds = ({ artifactKind, document, proofId, reasonHash }: ClaimedRevocation): boolean =>
+  isReasonOf(nativeSha256, document, {
+    artifact_kind: artifactKind,
+    proof_id: proofId,
+    reason_hash: toHex(reasonHash),
+  });
