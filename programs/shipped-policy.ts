@@ -46,7 +46,7 @@ export async function prepareAdmissions(
       const key = keys[use];
       if (key === null) continue;
       const keyId = jwkThumbprint(nativeSha256, key);
-      await ensureKeyActive(tx, nativeSha256, { use, keyId, publicKey: toBase64Url(key) });
+      await ensureKeyActive(tx, { use, keyId, publicKey: toBase64Url(key) });
     }
     await ensureLogKeyActive(tx, keys.log);
     await more(tx);

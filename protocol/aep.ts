@@ -1,7 +1,7 @@
-import { toBase64, utf8 } from './bytes.js';
+import { toBase64 } from './bytes.js';
 import { canonicalBytes, orderedText } from './json.js';
 import { ProtocolError } from './errors.js';
-import { hashHex, type Sha256 } from './hash.js';
+import { documentHash, hashHex, type Sha256 } from './hash.js';
 import { ID_PREFIX } from './ids.js';
 import {
   type Aep,
@@ -179,24 +179,15 @@ export function buildReceipt(sha256: Sha256, facts: ReceiptFacts): Receipt {
           schema_version: SCHEMA.agentReceipt,
           receipt_id: `svc-agent-admission-${start}` as const,
         };
-  const status = RECEIPT_STATUS[facts.effect];
-  // The receipt in canonical order, without its own hash.
-  const unhashed = {
-    receipt_id: own.receipt_id,
-    registry_proof_id: facts.proof_id,
-    request_hash: facts.request_hash,
-    schema_version: own.schema_version,
-    status,
-    vee_recorded: true,
-  } as const;
-  return {
+  const members = {
     ...own,
-    status,
+    status: RECEIPT_STATUS[facts.effect],
     request_hash: facts.request_hash,
     registry_proof_id: facts.proof_id,
-    response_hash: hashHex(sha256, orderedText(unhashed)),
-    vee_recorded: true,
   };
+  const vee_recorded = true;
+  const response_hash = documentHash(sha256, { ...members, vee_recorded });
+  return { ...members, response_hash, vee_recorded };
 }
 
 const RECEIPT_STATUS = {
@@ -204,19 +195,6 @@ const RECEIPT_STATUS = {
   DENY: 'DENIED',
   REQUIRE_APPROVAL: 'APPROVAL_REQUIRED',
 } as const satisfies Record<Effect, Receipt['status']>;
-
-export function receiptBytes(receipt: Receipt): Uint8Array {
-  const text = orderedText({
-    receipt_id: receipt.receipt_id,
-    registry_proof_id: receipt.registry_proof_id,
-    request_hash: receipt.request_hash,
-    response_hash: receipt.response_hash,
-    schema_version: receipt.schema_version,
-    status: receipt.status,
-    vee_recorded: receipt.vee_recorded,
-  });
-  return utf8(text);
-}
 
 /** The DSSE envelope of an AEP's bytes; `signature` covers the pre-authentication encoding of these bytes. */
 export function buildEnvelope(

@@ -1,5 +1,6 @@
 import { equalBytes, fromUtf8, utf8 } from './bytes.js';
 import { attempt, ProtocolError } from './errors.js';
+import { hashHex, type Sha256 } from './hash.js';
 import { PROOF_ID_PATTERN } from './ids.js';
 import { canonicalBytes, canonicalize, parseStrict, type JsonValue } from './json.js';
 import type { Aep } from './schemas/aep.js';
@@ -10,6 +11,7 @@ import {
   type AepKeyEntry,
   type LogEntry,
   type ProofEntry,
+  type StatusEntry,
   type VerdictEntry,
 } from './schemas/log-entry.js';
 import { BYTES32_BASE64URL_PATTERN, HASH_PATTERN } from './schemas/primitives.js';
@@ -170,9 +172,20 @@ export function revocationReasonBytes(
   );
 }
 
-/** @throws ProtocolError or ZodError unless the bytes are a reason document */
-export function parseRevocationReason(bytes: Uint8Array): RevocationReason {
-  return revocationReasonSchema.parse(parseStrict(bytes));
+/** The reason document with these bytes, or null. */
+export function readReason(bytes: Uint8Array): RevocationReason | null {
+  return attempt(() => revocationReasonSchema.parse(parseStrict(bytes))) ?? null;
+}
+
+/** Whether the bytes are the reason document that a status entry names. */
+export function isReasonOf(
+  sha256: Sha256,
+  bytes: Uint8Array,
+  entry: Pick<StatusEntry, 'artifact_kind' | 'proof_id' | 'reason_hash'>,
+): boolean {
+  if (hashHex(sha256, bytes) !== entry.reason_hash) return false;
+  const reason = readReason(bytes);
+  return reason?.proof_id === entry.proof_id && reason.artifact_kind === entry.artifact_kind;
 }
 
 /** Whether every time in an entry is 1970 or later, as readers of the log require. */

@@ -66,7 +66,7 @@ export async function publishSnapshot(
     path: await signed.inclusion(index),
     checkpoint: note,
   });
-  await commitLocation(ctx, { snapshot: appended.entry, tlogProof, state }, published);
+  await commitLocation(ctx, appended.entry, tlogProof, state, published);
   ctx.cosigner?.submit(note, signed.head.size);
   // A tree that extends this snapshot extends the trusted checkpoint too.
   ctx.memory.head = null;
@@ -205,22 +205,19 @@ async function commitCheckpoint(
  */
 async function commitLocation(
   ctx: CycleContext,
-  {
-    snapshot,
-    tlogProof,
-    state,
-  }: { snapshot: SnapshotEntry; tlogProof: string; state: PublicState },
+  snapshot: SnapshotEntry,
+  tlogProof: string,
+  state: PublicState,
   published: Published | null,
 ): Promise<void> {
-  const location: SnapshotLocation = {
+  const bytes = encodeLocation({
     schema_version: LOCATION_SCHEMA,
     snapshot,
     tlog_proof: tlogProof,
     map: pageOf(state.map),
     shares: pageOf(state.shares),
     share_change: state.shareChange,
-  };
-  const bytes = encodeLocation(location);
+  });
   const opened = ctx.reader.open(bytes);
   await ctx.leadership.require();
   await ctx.writer.replace(LOCATION_PATH, bytes, published?.bytes ?? null);

@@ -3,7 +3,7 @@ import type { Logger } from '#runtime/process/log';
 import { singleFlight } from '#runtime/concurrency';
 import type { Db } from '#sql/db/transaction';
 import { type PendingRevocation, revocationsOlderThan } from '#sql/lifecycle/revocations';
-import { nextPlace } from './requeue.js';
+import { nextPlace, PAGE_SIZE } from './requeue.js';
 
 interface WithoutQueueOptions {
   sql: Db;
@@ -12,8 +12,6 @@ interface WithoutQueueOptions {
   revocations: (ids: string[]) => Promise<void>;
   /** Dispatches batch chunks. Never throws. */
   chunks: () => void;
-  /** Ids per page. */
-  groupSize: number;
 }
 
 const CHECK_EVERY_MS = 1_000;
@@ -32,7 +30,7 @@ const AFTER_FAILURE_MS = 1_000;
  * first to claim them under the append lock commits.
  */
 export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSignal) {
-  const { sql, log, ping, groupSize } = options;
+  const { sql, log, ping } = options;
   let downSince: number | null = null;
   let foundDown = (): void => undefined;
   const down = new Promise<void>((resolve) => (foundDown = resolve));
@@ -60,13 +58,9 @@ export function workWithoutQueue(options: WithoutQueueOptions, signal: AbortSign
   const processRevocations = singleFlight(async () => {
     let after: PendingRevocation | null = null;
     do {
-      const page: PendingRevocation[] = await revocationsOlderThan(
-        sql,
-        PENDING_MS,
-        groupSize,
-        after,
-      ).catch(() => []);
-      after = nextPlace(page, groupSize);
+      const found = revocationsOlderThan(sql, PENDING_MS, PAGE_SIZE, after);
+      const page: PendingRevocation[] = await found.catch(() => []);
+      after = nextPlace(page, PAGE_SIZE);
       const ids = page.map(({ requestId }) => requestId);
       // Ignores the error, because `revocations` logs its own failures.
       if (ids.length > 0) await options.revocations(ids).catch(() => pause(AFTER_FAILURE_MS));

@@ -1,8 +1,6 @@
 import { approvalAt } from '#protocol/approvals';
 import { isPlaceOf } from '#sql/admissions/runs';
-import { toHex } from '#protocol/bytes';
-import { attempt } from '#protocol/errors';
-import { readEntry, parseRevocationReason } from '#protocol/entries';
+import { isReasonOf, readEntry } from '#protocol/entries';
 import type { KeyState } from '#protocol/keys';
 import type { Aep } from '#protocol/schemas/aep';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
@@ -253,15 +251,7 @@ async function checkReason(
   if (document === null) {
     const expected = `the reason why ${entry.proof_id} was revoked`;
     findings.add('revocation_reason_missing', where, expected);
-  } else if (toHex(nativeSha256(document)) !== entry.reason_hash || !isAbout(document, entry)) {
+  } else if (!isReasonOf(nativeSha256, document, entry)) {
     findings.add('revocation_reason_altered', where, 'the document with the hash in the log');
   }
 }
-
-function isAbout(document: Uint8Array, entry: StatusEntry): boolean {
-  const reason = readReason(document);
-  return reason?.proof_id === entry.proof_id && reason.artifact_kind === entry.artifact_kind;
-}
-
-export const readReason = (document: Uint8Array) =>
-  attempt(() => parseRevocationReason(document)) ?? null;

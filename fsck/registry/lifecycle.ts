@@ -1,4 +1,4 @@
-import { readEntry } from '#protocol/entries';
+import { readEntry, readReason } from '#protocol/entries';
 import { documentHash } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
 import {
@@ -13,7 +13,6 @@ import {
 import { readSnapshot } from '#sql/db/transaction';
 import { statusEntriesOf } from '#sql/log/log';
 import { expiryScanDoneAt } from '#sql/log/verdicts';
-import { readReason } from './check-leaf.js';
 import { FIRST_ID, pages, type RegistryContext } from './context.js';
 
 /** Packages or tokens per query. Pages are large, because each query scans all change numbers. */

@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { PROOF_ID_PATTERN } from '#protocol/ids';
 import { ARTIFACT_KINDS } from '#protocol/status';
-import { nativeSha256 } from '#runtime/crypto/node';
 import { eraseAdmission, eraseListed, erasureOf } from '#sql/erasure/erase';
 import { eraseKeysAfter, eraseTenantTraces, type KeyPlace, unerasedOf } from '#sql/erasure/tenant';
 import { appendRevocation } from '#sql/lifecycle/revocations';
@@ -61,7 +60,7 @@ async function revoke(
   const reason = words(options.reason, 'the reason', 512);
   const salt = randomBytes(32).toString('hex');
   const leafIndex = await act((tx) =>
-    appendRevocation(tx, nativeSha256, { proofId, artifactKind, reason, actor, salt }),
+    appendRevocation(tx, { proofId, artifactKind, reason, actor, salt }),
   );
   return { proof_id: proofId, artifact_kind: artifactKind, leaf_index: leafIndex };
 }

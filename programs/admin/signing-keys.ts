@@ -119,7 +119,7 @@ async function changeKey(
   const keyId = jwkThumbprint(nativeSha256, publicKey);
   if (change !== 'activate') requireConfirmed(confirm, keyId);
   const leafIndex = await act(async (tx) => {
-    const at = await appendKeyChange(tx, nativeSha256, {
+    const at = await appendKeyChange(tx, {
       use,
       keyId,
       publicKey: toBase64Url(publicKey),

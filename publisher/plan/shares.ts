@@ -44,21 +44,16 @@ export async function applyShares(
     // A token that is valid now was valid in the published state too: if that state lacks the token, the registry
     // has lost its revocation, or reuses the number of a lost change.
     const known = rebuilds ? [] : found.tokens.filter(({ changeNo }) => changeNo <= last);
-    const values = await ctx.maps.findAll(
-      state.shares,
-      known.map(({ change }) => change.key),
-    );
+    const keys = known.map(({ key }) => key);
+    const values = await ctx.maps.findAll(state.shares, keys);
     const unpublished = known.filter((_, at) => values[at] === null);
     if (unpublished.length > 0) throw replaced(unpublished);
     // Leaves out unchanged values: after a restart, the update would read their pages a second time.
-    const unchanged = known.filter(({ change }, at) =>
-      equalBytes(values[at]!.record, change.value.record),
+    const unchanged = new Set(
+      keys.filter((_, at) => equalBytes(values[at]!.record, known[at]!.value.record)),
     );
-    const skipped = new Set<MapChange>(unchanged.map(({ change }) => change));
-    shares = await ctx.maps.update(
-      shares,
-      found.changes.filter((change) => !skipped.has(change)),
-    );
+    const changes = found.changes.filter(({ key }) => !unchanged.has(key));
+    shares = await ctx.maps.update(shares, changes);
     for (const packageId of found.waiting) waiting.add(packageId);
     ctx.progress();
   };
@@ -87,7 +82,8 @@ type Changed = { packageId: string } | { tokenHash: string; changeNo: number };
 
 interface TokenChange {
   changeNo: number;
-  change: { key: Uint8Array; value: MapValue };
+  key: Uint8Array;
+  value: MapValue;
 }
 
 /** The map changes for changed tokens and packages, the valid tokens, and the waiting packages. */
@@ -119,13 +115,8 @@ async function changesOf(
   for (const { changeNo, key, hash } of tokens.values()) {
     const target = targets.get(hash) ?? null;
     const value = target && valueOf(shareOf(hash, target));
-    if (value === null) {
-      changes.push({ key, value });
-    } else {
-      const change = { key, value };
-      changes.push(change);
-      valid.push({ changeNo, change });
-    }
+    changes.push({ key, value });
+    if (value !== null) valid.push({ changeNo, key, value });
   }
   return { changes, tokens: valid, waiting };
 }

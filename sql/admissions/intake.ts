@@ -202,18 +202,14 @@ export async function insertOrFind<R extends IntakeRow>(
       tx,
       repeats.filter((row) => existing.get(row) === null),
     );
+    for (const row of open) {
+      const proofId = existing.get(row);
+      if (proofId === undefined) admissions.set(row, { proofId: row.proofId, isNew: true });
+      else if (proofId !== null) admissions.set(row, { proofId, isNew: false });
+      else if (conflicts.has(row)) admissions.set(row, 'run_seq_taken');
+    }
     // Tries the row again if the earlier admission was rejected meanwhile, which released its deduplication key.
-    open = open.filter((row) => {
-      const proofId = existing.get(row) ?? null;
-      const isNew = !existing.has(row);
-      if (conflicts.has(row)) {
-        admissions.set(row, 'run_seq_taken');
-        return false;
-      }
-      if (!isNew && proofId === null) return true;
-      admissions.set(row, { proofId: proofId ?? row.proofId, isNew });
-      return false;
-    });
+    open = open.filter((row) => !admissions.has(row));
   }
   return admissions;
 }

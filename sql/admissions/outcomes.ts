@@ -208,9 +208,6 @@ export function announcedIn(payload: string): {
 export interface PendingPlace {
   acceptedAt: Date;
   proofId: string;
-}
-
-interface PendingAdmission extends PendingPlace {
   tenantNo: number;
 }
 
@@ -225,8 +222,8 @@ export function pendingOlderThan(
   ms: number,
   limit: number,
   after: PendingPlace | null = null,
-): Promise<PendingAdmission[]> {
-  return sql<PendingAdmission[]>`
+): Promise<PendingPlace[]> {
+  return sql<PendingPlace[]>`
     select proof_id as "proofId", accepted_at as "acceptedAt",
       (select tenant_no from svc.intake i where i.proof_id = p.proof_id) as "tenantNo"
     from svc.intake_pending p

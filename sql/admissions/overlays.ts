@@ -1,5 +1,5 @@
 import { fromHex, toHex } from '#protocol/bytes';
-import { firstRow } from '../db/columns.js';
+import { firstRow, valueOf } from '../db/columns.js';
 import { isNotCombined } from '../db/errors.js';
 import { type ListPlace, pageAfter } from '../db/paging.js';
 import { asTenants, type Db, type Pool, readAsTenants } from '../db/transaction.js';
@@ -35,11 +35,9 @@ export function storeOverlay(
   { digest, document }: Pick<OverlayRow, 'digest' | 'document'>,
   most: number,
 ): Promise<boolean | null> {
-  return asTenants(sql, [tenantNo], async (tx) => {
-    const [made] = await tx<[{ stored: boolean | null }]>`
-      select svc.store_overlay(${managing}, ${digest}, ${document}, ${most}) as stored`;
-    return made.stored;
-  });
+  return asTenants(sql, [tenantNo], (tx) =>
+    valueOf(tx`select svc.store_overlay(${managing}, ${digest}, ${document}, ${most})`),
+  );
 }
 
 /**

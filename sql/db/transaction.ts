@@ -1,4 +1,5 @@
 import type postgres from 'postgres';
+import { valueOf } from './columns.js';
 import {
   asUnavailable,
   DatabaseUnavailableError,
@@ -39,26 +40,6 @@ export function transaction<T, O = void>(
     const result = await work(tx, opened);
     requireCommit(await tx`commit`);
     return result;
-  });
-}
-
-/**
- * A transaction in one round trip.
- *
- * @param statements `begin` and the statements after it, without `commit`. Each must be harmless when
- *   it runs outside the transaction and without its settings: after DDL the driver prepares a statement
- *   again and resends it after the commit, and this function throws.
- */
-export function inOneRoundTrip<T extends readonly Statement<unknown>[]>(
-  sql: Pool,
-  statements: (tx: Transaction) => T,
-): Promise<{ -readonly [K in keyof T]: Awaited<T[K]> }> {
-  return onReservedConnection(sql, async (tx) => {
-    const sent = statements(tx);
-    const commit = tx`commit`;
-    const found = await pipeline(...sent, commit);
-    requireCommit(await commit);
-    return found.slice(0, -1) as { -readonly [K in keyof T]: Awaited<T[K]> };
   });
 }
 
@@ -146,10 +127,7 @@ export async function requireOwnSession(sql: Db): Promise<void> {
  * Whether the server is in recovery: a standby, or a restore that still replays WAL, answers queries
  * but accepts no writes. Leaves that this server lacks may still arrive.
  */
-export async function isInRecovery(sql: Db): Promise<boolean> {
-  const [row] = await sql<{ is: boolean }[]>`select pg_is_in_recovery() as is`;
-  return row?.is === true;
-}
+export const isInRecovery = (sql: Db): Promise<boolean> => valueOf(sql`select pg_is_in_recovery()`);
 
 /** Rejects while the server accepts no writes; for a read-only session with 25006, so that the pool discards it. */
 export async function requirePrimary(sql: Db): Promise<void> {
@@ -202,18 +180,22 @@ export const readAsTenants = oneAsTenants((tx) => tx`begin read only`);
  */
 export const changeAsTenants = oneAsTenants((tx) => tx`begin`);
 
+/**
+ * The statement must be harmless when it runs outside the transaction and without its scope: after DDL the
+ * driver prepares a statement again and resends it after the commit, and the returned function throws.
+ */
 function oneAsTenants(begin: (tx: Transaction) => Statement<unknown>) {
-  return async <T>(
+  return <T>(
     sql: Pool,
     tenants: readonly number[],
     statement: (tx: Transaction) => Statement<T>,
-  ): Promise<T> => {
-    const [, , result] = await inOneRoundTrip(
-      sql,
-      (tx) => [begin(tx), scopeTo(tx, tenants), statement(tx)] as const,
-    );
-    return result;
-  };
+  ): Promise<T> =>
+    onReservedConnection(sql, async (tx) => {
+      const sent = [begin(tx), scopeTo(tx, tenants), statement(tx), tx`commit`] as const;
+      const [, , result, committed] = await pipeline(...sent);
+      requireCommit(committed);
+      return result;
+    });
 }
 
 const scopeTo = (tx: Transaction, tenants: readonly number[]) => tx`

@@ -100,7 +100,7 @@ export function appendLogKeyChange(
         'this is the last active log key, and no publisher can publish without one: activate its successor first',
       );
     }
-    await appendEntries(tx, nativeSha256, leafIndex, [{ kind: 'key', at, body }]);
+    await appendEntries(tx, leafIndex, [{ kind: 'key', at, body }]);
     return { leafIndex, ...bound };
   });
 }

@@ -1,9 +1,9 @@
 import { entryBytes, readEntry, revocationReasonBytes } from '#protocol/entries';
-import type { Sha256 } from '#protocol/hash';
 import { isProofId } from '#protocol/ids';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import { isProofOnly, type ArtifactKind, type Decided } from '#protocol/status';
 import { formatTime } from '#protocol/time';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { firstRow } from '../db/columns.js';
 import { type Db, type Pool, type Transaction, asTenants, type OwnId } from '../db/transaction.js';
 import { appendEntries, lockHead, type NewEntry } from '../log/append.js';
@@ -272,11 +272,7 @@ interface Revocation {
  * @throws AdministrationError when the proof is unknown, or the artifact is absent or already revoked: the log
  *   would keep such an entry forever, and monitors and fsck would report it
  */
-export function appendRevocation(
-  sql: Pool | Transaction,
-  sha256: Sha256,
-  revocation: Revocation,
-): Promise<number> {
+export function appendRevocation(sql: Pool | Transaction, revocation: Revocation): Promise<number> {
   const { proofId, artifactKind, reason, actor, salt } = revocation;
   const unknown = new AdministrationError(`unknown proof ${proofId}`);
   if (!isProofId(proofId)) return Promise.reject(unknown);
@@ -287,7 +283,7 @@ export function appendRevocation(
     actor,
     salt,
   });
-  const reasonHash = Buffer.from(sha256(document));
+  const reasonHash = Buffer.from(nativeSha256(document));
   return joinTransaction(sql, async (tx) => {
     const size = await lockHead(tx);
     const [decided] = await tx<Decided[]>`
@@ -307,7 +303,7 @@ export function appendRevocation(
     }
     await insertReasons(tx, [{ reasonHash, document }]);
     const entry = revocationEntry({ proofId, artifactKind, reasonHash }, await databaseTime(tx));
-    await appendEntries(tx, sha256, size, [entry]);
+    await appendEntries(tx, size, [entry]);
     return size;
   });
 }

@@ -2,11 +2,11 @@ import { fromBase64Url, toBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
 import { entryBytes } from '#protocol/entries';
 import { attempt } from '#protocol/errors';
-import type { Sha256 } from '#protocol/hash';
 import type { KeyedEntry } from '#protocol/keys';
 import { parseVkey } from '#protocol/note';
 import type { AepKeyEntry, KeyEntry } from '#protocol/schemas/log-entry';
 import { formatTime } from '#protocol/time';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
 import { appendEntries, lockHead } from '../log/append.js';
@@ -50,10 +50,10 @@ function entriesOf(keys: readonly KeyedEntry[], keyId: string): KeyEntry[] {
 }
 
 /** Whether a log key has this public key, in base64url. */
-const isLogKey = (keys: readonly KeyedEntry[], sha256: Sha256, publicKey: string): boolean =>
+const isLogKey = (keys: readonly KeyedEntry[], publicKey: string): boolean =>
   keys.some(({ entry }) => {
     const vkey = entry.type === 'key' && entry.use === 'log' ? entry.vkey : null;
-    const named = vkey === null ? undefined : attempt(() => parseVkey(vkey, sha256));
+    const named = vkey === null ? undefined : attempt(() => parseVkey(vkey, nativeSha256));
     return named !== undefined && toBase64Url(named.publicKey) === publicKey;
   });
 
@@ -63,11 +63,7 @@ const isLogKey = (keys: readonly KeyedEntry[], sha256: Sha256, publicKey: string
  *
  * @throws AdministrationError
  */
-export function appendKeyChange(
-  sql: Pool | Transaction,
-  sha256: Sha256,
-  key: KeyChange,
-): Promise<number> {
+export function appendKeyChange(sql: Pool | Transaction, key: KeyChange): Promise<number> {
   return joinTransaction(sql, async (tx) => {
     if (key.change === 'activate' && !isUsablePublicKey(fromBase64Url(key.publicKey))) {
       throw new AdministrationError(
@@ -78,7 +74,7 @@ export function appendKeyChange(
     const size = await lockHead(tx);
     const keys = await intactKeys(tx, [key.keyId]);
     const before = entriesOf(keys, key.keyId);
-    const isUsed = before.length > 0 || isLogKey(keys, sha256, key.publicKey);
+    const isUsed = before.length > 0 || isLogKey(keys, key.publicKey);
     if (key.change === 'activate' && isUsed) {
       throw new AdministrationError(`key ${key.keyId} is already in the log: generate a new one`);
     }
@@ -99,17 +95,13 @@ export function appendKeyChange(
       ...(key.fromIndex === undefined ? {} : { from_index: key.fromIndex }),
       time: formatTime(at),
     } as Parameters<typeof entryBytes>[0]);
-    await appendEntries(tx, sha256, size, [{ kind: 'key', at, body }]);
+    await appendEntries(tx, size, [{ kind: 'key', at, body }]);
     return size;
   });
 }
 
 /** Activates a key unless the log already has an entry for it. */
-export async function ensureKeyActive(
-  sql: Pool | Transaction,
-  sha256: Sha256,
-  key: Key,
-): Promise<void> {
+export async function ensureKeyActive(sql: Pool | Transaction, key: Key): Promise<void> {
   if (entriesOf(await intactKeys(sql, [key.keyId]), key.keyId).length > 0) return;
-  await appendKeyChange(sql, sha256, { ...key, change: 'activate' });
+  await appendKeyChange(sql, { ...key, change: 'activate' });
 }

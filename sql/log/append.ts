@@ -9,11 +9,11 @@ import {
   tilesForAppend,
   tileWidth,
 } from '#protocol/tiles';
-import type { Sha256 } from '#protocol/hash';
 import { parentOf } from '#protocol/aep';
 import { type AepSubject, isReport } from '#protocol/schemas/aep';
 import type { Environment } from '#protocol/schemas/primitives';
 import { formatTime } from '#protocol/time';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { arrayOf, bytesInJson, bytesOf, fromUuid, valueOf } from '../db/columns.js';
 import { type Db, type Fragment, pipeline, type Transaction } from '../db/transaction.js';
 import { type Decision, UNLIMITED, validUntil, type Validity } from '../proofs/rebuild-aep.js';
@@ -131,18 +131,17 @@ export function lastTileIn(row: LastTileRow): LastTile | null {
  */
 export async function appendEntries(
   tx: Transaction,
-  sha256: Sha256,
   size: number,
   entries: NewEntry[],
   last?: LastTile | null,
 ): Promise<void> {
   if (entries.length === 0) return;
   const end = last === undefined ? await readLastTile(tx) : last;
-  const edge = await rightEdge(tx, sha256, size, entries.length, end);
-  const leaves = entries.map((entry) => leafHash(sha256, newEntryBytes(entry)));
+  const edge = await rightEdge(tx, size, entries.length, end);
+  const leaves = entries.map((entry) => leafHash(nativeSha256, newEntryBytes(entry)));
   await pipeline(
     insertEntries(tx, size, entries),
-    extendLog(tx, extendTiles(sha256, size, leaves, edge), size + entries.length),
+    extendLog(tx, extendTiles(nativeSha256, size, leaves, edge), size + entries.length),
   );
 }
 
@@ -238,7 +237,6 @@ export class TileDamagedError extends Error {}
  */
 async function rightEdge(
   tx: Db,
-  sha256: Sha256,
   size: number,
   count: number,
   last: LastTile | null,
@@ -253,11 +251,11 @@ async function rightEdge(
     const from = fills ? first : first + checked;
     const to = first + width;
     let expected: Uint8Array[];
-    if (level > 0) expected = await tileRoots(tx, sha256, level, from, to);
+    if (level > 0) expected = await tileRoots(tx, level, from, to);
     else if (known?.from === from) {
-      expected = known.entries.map((row) => leafHash(sha256, entryOrEmpty(row)));
+      expected = known.entries.map((row) => leafHash(nativeSha256, entryOrEmpty(row)));
     } else {
-      expected = (await entryRows(tx, from, to)).map(({ bytes }) => leafHash(sha256, bytes));
+      expected = (await entryRows(tx, from, to)).map(({ bytes }) => leafHash(nativeSha256, bytes));
     }
     if (!equalBytes(concat(...expected), hashes.subarray((from - first) * HASH_BYTES))) {
       throw new TileDamagedError(
@@ -281,16 +279,10 @@ function checkedLeaves(index: number, hashes: Uint8Array, width: number): number
   return index === lastChecked.index && same && checked <= width ? checked : 0;
 }
 
-async function tileRoots(
-  tx: Db,
-  sha256: Sha256,
-  level: number,
-  from: number,
-  to: number,
-): Promise<Uint8Array[]> {
+async function tileRoots(tx: Db, level: number, from: number, to: number): Promise<Uint8Array[]> {
   const rows = await tx<{ hashes: Buffer }[]>`
     select hashes from svc.tile
     where level = ${level - 1} and tile_index >= ${from} and tile_index < ${to}
     order by tile_index`;
-  return rows.map(({ hashes }) => tileRoot(sha256, hashes));
+  return rows.map(({ hashes }) => tileRoot(nativeSha256, hashes));
 }

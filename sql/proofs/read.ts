@@ -5,7 +5,7 @@ import type { KeyedEntry } from '#protocol/keys';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import { parseTime } from '#protocol/time';
 import { arrayOf } from '../db/columns.js';
-import { type Pool, asTenants, type Db } from '../db/transaction.js';
+import { type Pool, asTenants, type Db, readAsTenants } from '../db/transaction.js';
 import { keysInLog, voidingLeaf } from '../log/keys.js';
 import { treeSize } from '../log/log.js';
 import { verdictHistories } from '../log/verdicts.js';
@@ -78,12 +78,10 @@ export function readProofs(
 }
 
 /** Whether the log has an adopted proof with this id, whose tenant is lost with its payload. */
-export function isAdopted(sql: Pool, tenantNo: number, proofId: string): Promise<boolean> {
-  return asTenants(sql, [tenantNo], async (tx) => {
-    const rows = await tx`
-      select from svc.log_entry where proof_id = ${proofId}::uuid and tenant_no is null`;
-    return rows.length > 0;
-  });
+export async function isAdopted(sql: Pool, tenantNo: number, proofId: string): Promise<boolean> {
+  const adopted = (tx: Db) => tx`
+    select from svc.log_entry where proof_id = ${proofId}::uuid and tenant_no is null`;
+  return (await readAsTenants(sql, [tenantNo], adopted)).length > 0;
 }
 
 export interface ProofHistory {

@@ -3,6 +3,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OperatorError } from '#runtime/process/operator-error';
+import { valueOf } from '../db/columns.js';
 import { mapStartupDbErrors } from '../db/errors.js';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
 
@@ -102,11 +103,10 @@ export async function migrate(
 
 /** With another encoding, PostgreSQL rejects or miscounts characters of admissions that were accepted. */
 async function requireUtf8(connection: Transaction): Promise<void> {
-  const [row] = await connection<{ encoding: string }[]>`
-    select current_setting('server_encoding') as encoding`;
-  if (row?.encoding === 'UTF8') return;
+  const encoding = await valueOf<string>(connection`select current_setting('server_encoding')`);
+  if (encoding === 'UTF8') return;
   throw new OperatorError(
-    `the database has the encoding ${row?.encoding ?? '?'}: create it again (createdb --owner svc_owner --encoding UTF8 --locale C --template template0)`,
+    `the database has the encoding ${encoding}: create it again (createdb --owner svc_owner --encoding UTF8 --locale C --template template0)`,
   );
 }
 
@@ -115,12 +115,8 @@ async function requireUtf8(connection: Transaction): Promise<void> {
  * waits for every transaction, so both would deadlock.
  */
 async function acquireAdvisoryLock(connection: Transaction): Promise<void> {
-  for (;;) {
-    const [row] = await connection<{ ours: boolean }[]>`
-      select pg_try_advisory_lock(${ADVISORY_LOCK}) as ours`;
-    if (row?.ours === true) return;
-    await sleep(ASK_AGAIN_MS);
-  }
+  const take = () => valueOf<boolean>(connection`select pg_try_advisory_lock(${ADVISORY_LOCK})`);
+  while (!(await take())) await sleep(ASK_AGAIN_MS);
 }
 
 async function record(connection: Transaction, migration: Migration): Promise<void> {

@@ -185,7 +185,7 @@ async function addEvents(stack: PublicStack, { acme, proofs }: PublicStates): Pr
   const signer = freshSigner();
   const keyId = jwkThumbprint(nativeSha256, signer.publicKey);
   const publicKey = toBase64Url(signer.publicKey);
-  await ensureKeyActive(registry.admin, nativeSha256, { keyId, publicKey });
+  await ensureKeyActive(registry.admin, { keyId, publicKey });
   const { admit, tenantNo } = registry;
   const existing = { admit: { ...admit, signer, keyId }, tenantNo };
   const rotated = await openRegistry(db, { existing });

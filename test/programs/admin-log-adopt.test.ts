@@ -342,7 +342,7 @@ describe('admin log adopt', () => {
     const approver = { registration_hash: 'ab'.repeat(32), change: 'activate' as const };
     const body = entryBytes({ type: 'key', use: 'approver', ...approver, time });
     await transaction(restored.sql, async (tx) =>
-      appendEntries(tx, nativeSha256, await lockHead(tx), [{ kind: 'key', at, body }]),
+      appendEntries(tx, await lockHead(tx), [{ kind: 'key', at, body }]),
     );
     expect(await publish(restored, registry)).toMatchObject({ outcome: 'published' });
     await original.close();

@@ -67,7 +67,7 @@ export function programsOn(db: TestDatabase, home: string) {
     ] as const) {
       const keyId = jwkThumbprint(nativeSha256, key.publicKey);
       const publicKey = toBase64Url(key.publicKey);
-      await ensureKeyActive(registry.admin, nativeSha256, { use, keyId, publicKey });
+      await ensureKeyActive(registry.admin, { use, keyId, publicKey });
     }
   };
   return { start, activate };

@@ -39,7 +39,7 @@ async function append(count: number): Promise<void> {
       at: 0,
       body: body(size + n),
     }));
-    await appendEntries(tx, nativeSha256, size, entries);
+    await appendEntries(tx, size, entries);
   });
 }
 

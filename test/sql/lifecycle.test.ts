@@ -19,7 +19,7 @@ const { db, registry } = useRegistry('file');
 it('appendKeyChange > rejects the retirement of a key that was never activated', async () => {
   const stranger = { keyId: 'A'.repeat(43), publicKey: 'A'.repeat(43) };
   for (const change of ['retire', 'compromise'] as const) {
-    const ended = appendKeyChange(registry.admin, nativeSha256, {
+    const ended = appendKeyChange(registry.admin, {
       ...stranger,
       change,
       ...(change === 'compromise' ? { fromIndex: 0 } : {}),
@@ -34,7 +34,7 @@ it('appendKeyChange > rejects the activation of a log key', async () => {
   const keyId = jwkThumbprint(nativeSha256, publicKey);
   for (const use of ['aep', 'aep_root', 'verifier'] as const) {
     const key = { use, keyId, publicKey: toBase64Url(publicKey), change: 'activate' as const };
-    const activated = appendKeyChange(registry.admin, nativeSha256, key);
+    const activated = appendKeyChange(registry.admin, key);
     await expect(activated).rejects.toThrow('already in the log');
   }
 });
@@ -94,7 +94,7 @@ const revocation = { artifactKind: 'proof' as const, reason: 'wrong', actor: 'au
 it('appendRevocation > appends nothing for an unknown proof', async () => {
   const before = await treeSize(registry.engine);
   for (const proofId of ['0190f3c8a1b27d3e8f4a5b6c7d8e9f00', '0'.repeat(32), 'nonsense']) {
-    const revoked = appendRevocation(registry.admin, nativeSha256, {
+    const revoked = appendRevocation(registry.admin, {
       ...revocation,
       proofId,
       salt: '8'.repeat(64),

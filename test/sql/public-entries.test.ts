@@ -32,7 +32,7 @@ async function open() {
     publicKey[31]! &= 0x3f;
     const keyId = jwkThumbprint(nativeSha256, publicKey);
     const key = { use: 'verifier' as const, keyId, publicKey: toBase64Url(publicKey) };
-    await appendKeyChange(registry.admin, nativeSha256, { ...key, change: 'activate' });
+    await appendKeyChange(registry.admin, { ...key, change: 'activate' });
     return keyId;
   };
   const keyId = await activate(1);
@@ -94,7 +94,6 @@ it('append functions > extend the tiles like appendEntries, across tile boundari
       const entry = { kind: 'key' as const, at: 0, body: entryBytes(someKey) };
       await appendEntries(
         tx,
-        nativeSha256,
         size,
         Array.from({ length: to - size }, () => entry),
       );

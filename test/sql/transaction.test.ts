@@ -6,7 +6,7 @@ import { DatabaseUnavailableError, isConnectionLost, isUnavailable } from '#sql/
 import {
   pipeline,
   type Pool,
-  inOneRoundTrip,
+  readAsTenants,
   requirePrimary,
   type Statement,
   type Transaction,
@@ -88,41 +88,30 @@ describe('transaction', () => {
   });
 });
 
-describe('inOneRoundTrip', () => {
+describe('readAsTenants', () => {
   beforeEach(() => db.sql`insert into public.note values ('a')`);
-  /** Runs one statement in a transaction that has a setting. */
-  const noted = async <T>(statement: (tx: Transaction) => Statement<T>): Promise<T> => {
-    const [, , found] = await inOneRoundTrip(
-      sql,
-      (tx) =>
-        [
-          tx`begin read only`,
-          tx`select set_config('svc.noted', 'yes', true)`,
-          statement(tx),
-        ] as const,
-    );
-    return found;
-  };
+  const scoped = <T>(statement: (tx: Transaction) => Statement<T>): Promise<T> =>
+    readAsTenants(sql, [7], statement);
 
-  it('applies its session setting, and resets the setting afterwards', async () => {
+  it('shows the tenants to the statement, and to no later transaction', async () => {
     const read = () =>
-      noted(
-        (tx) => tx<{ text: string; noted: string }[]>`
-          select text, current_setting('svc.noted', true) as noted from public.note`,
+      scoped(
+        (tx) => tx<{ text: string; tenants: string }[]>`
+          select text, current_setting('svc.tenants', true) as tenants from public.note`,
       );
-    expect([...(await read())]).toEqual([{ text: 'a', noted: 'yes' }]);
+    expect([...(await read())]).toEqual([{ text: 'a', tenants: '{7}' }]);
     const [after] = await transaction(
       sql,
-      (tx) => tx<{ noted: string | null }[]>`
-        select current_setting('svc.noted', true) as noted`,
+      (tx) => tx<{ tenants: string | null }[]>`
+        select current_setting('svc.tenants', true) as tenants`,
     );
-    expect(after?.noted ?? '').toBe('');
+    expect(after?.tenants ?? '').toBe('');
   });
 
   it('cannot write, and throws the first error', async () => {
-    const writing = noted((tx) => tx`insert into public.note values ('b')`);
+    const writing = scoped((tx) => tx`insert into public.note values ('b')`);
     await expect(writing).rejects.toMatchObject({ cause: { code: '25006' } });
-    const wrong = noted((tx) => tx`select 1 / 0`);
+    const wrong = scoped((tx) => tx`select 1 / 0`);
     await expect(wrong).rejects.toMatchObject({ code: '22012' });
     await transaction(sql, (tx) => tx`insert into public.note values ('c')`);
     expect(await notes()).toEqual(['a', 'c']);
@@ -132,10 +121,10 @@ describe('inOneRoundTrip', () => {
     await db.sql`create table public.changing (text varchar(9))`;
     await db.sql`insert into public.changing values ('a')`;
     const read = (text: string) =>
-      noted(
+      scoped(
         (tx) => tx<{ text: string }[]>`
           select text from public.changing
-          where text = ${text} and current_setting('svc.noted', true) = 'yes'`,
+          where text = ${text} and current_setting('svc.tenants', true) = '{7}'`,
       );
     expect(await read('a')).toHaveLength(1);
     await db.sql`alter table public.changing alter column text type text`;

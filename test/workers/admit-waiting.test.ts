@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { waitingGauges } from '#programs/metrics/worker';
 import { NO_REQUEST_IDS } from '#runtime/http/request-ids';
 import { createRegistry } from '#runtime/ops/ops';
@@ -15,7 +15,7 @@ import { jwkThumbprint } from '#protocol/keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { DeferredError, SigningKeyInactiveError } from '#workers/admit/context';
 import { processAdmissions } from '#workers/admit/process';
-import { keepRequeueing, requeueStaleAdmissions } from '#workers/requeue';
+import { keepRequeueing } from '#workers/requeue';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/check';
 import { PolicySetError } from '#policy/policy-set';
@@ -283,7 +283,6 @@ describe('admission that is accepted and not yet appended', () => {
         update svc.intake_pending set accepted_at = accepted_at - ${`${age} minutes`}::interval
         where replace(proof_id::text, '-', '') = ${id}`;
     }
-    const { sql, log } = registry.admit;
     const pages: string[][] = [];
     const counted: number[] = [];
     const metrics = {
@@ -298,15 +297,16 @@ describe('admission that is accepted and not yet appended', () => {
       return page.slice(0, 1);
     };
     const limits = { olderThanMs: 0, pageSize: 2 };
-    await requeueStaleAdmissions({ sql, log, metrics, ...limits }, take);
-    expect([pages, counted]).toEqual([[ids.slice(0, 2)], [1]]);
-    // A worker continues with the next page, even if the first is still pending.
     const queue = {} as AdmitQueue;
     const isDown = () => true;
     const options = { everyMs: 1, ...limits, isDown, take, chunks: () => Promise.resolve() };
     const stopping = new AbortController();
-    const requeueing = keepRequeueing(registry.admit, queue, options, stopping.signal);
+    onTestFinished(() => stopping.abort());
+    const context = { ...registry.admit, metrics };
+    const requeueing = keepRequeueing(context, queue, options, stopping.signal);
+    // The worker continues with the next page, even if the first is still pending.
     await expect.poll(() => pages).toContainEqual([waiting]);
+    expect([pages[0], counted[0]]).toEqual([ids.slice(0, 2), 1]);
     stopping.abort();
     await requeueing;
     expect(await pendingOlderThan(registry.admit.sql, 0, 1)).toMatchObject([{ proofId: ids[0] }]);

@@ -86,7 +86,7 @@ describe('delegated key', () => {
     await transaction(registry.admin, async (tx) => {
       const size = await lockHead(tx);
       const body = entryBytes(entry);
-      await appendEntries(tx, nativeSha256, size, [{ kind: 'key', at: Date.now(), body }]);
+      await appendEntries(tx, size, [{ kind: 'key', at: Date.now(), body }]);
     });
   };
   beforeEach(async () => {

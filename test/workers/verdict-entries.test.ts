@@ -130,7 +130,7 @@ describe('appendVerdictEntry', () => {
     const forged = { kind: 'verdict' as const, at: 0, body: Buffer.from(text) };
     await transaction(db.sql, async (tx) => {
       const size = await lockHead(tx);
-      await appendEntries(tx, nativeSha256, size, Array<typeof forged>(12).fill(forged));
+      await appendEntries(tx, size, Array<typeof forged>(12).fill(forged));
     });
     expect(await verifyAndAppend()).toBe('appended');
     const last = (await entries()).at(-1)!;
@@ -146,7 +146,7 @@ describe('appendVerdictEntry', () => {
     expect(await append(signer, pace)).toBe('early');
     await transaction(db.sql, async (tx) => {
       const snapshot = { kind: 'snapshot' as const, at: 0, body: Buffer.from('{}') };
-      await appendEntries(tx, nativeSha256, await lockHead(tx), [snapshot]);
+      await appendEntries(tx, await lockHead(tx), [snapshot]);
     });
     expect(await append(signer, pace)).toBe('appended');
   });
@@ -174,7 +174,6 @@ describe('appendVerdictEntry', () => {
       const wrong = { kind: 'snapshot' as const, at: 0, body: Buffer.from('{}') };
       await appendEntries(
         tx,
-        nativeSha256,
         size,
         Array.from({ length: LISTED_LEAVES + 2 }, () => wrong),
       );
@@ -272,7 +271,7 @@ describe('appendVerdictEntry', () => {
     await transaction(db.sql, async (tx) => {
       const [row] = await tx<[{ body: Buffer }]>`select body from svc.log_entry where kind = 5`;
       const entry = { kind: 'verdict' as const, at: 0, body: row.body };
-      await appendEntries(tx, nativeSha256, await lockHead(tx), [entry, entry]);
+      await appendEntries(tx, await lockHead(tx), [entry, entry]);
     });
     await registry.verifyAll();
     await db.sql`
@@ -321,9 +320,7 @@ describe('appendVerdictEntry', () => {
     const ahead = { ...without(last, 'sig'), previous, time, expired_through: time };
     const sig = toBase64(await signer.sign(verdictMessage(signer.origin, ahead)));
     const entry = { kind: 'verdict' as const, at, body: entryBytes({ ...ahead, sig }) };
-    await transaction(db.sql, async (tx) =>
-      appendEntries(tx, nativeSha256, await lockHead(tx), [entry]),
-    );
+    await transaction(db.sql, async (tx) => appendEntries(tx, await lockHead(tx), [entry]));
     await expect(append()).rejects.toThrow('correct the clock');
     const next = newSigner();
     await next.activate();

@@ -33,8 +33,8 @@ async function compromiseOtherKey(): Promise<void> {
     keyId: jwkThumbprint(nativeSha256, publicKey),
     publicKey: toBase64Url(publicKey),
   };
-  await appendKeyChange(registry.admin, nativeSha256, { ...key, change: 'activate' });
-  await appendKeyChange(registry.admin, nativeSha256, {
+  await appendKeyChange(registry.admin, { ...key, change: 'activate' });
+  await appendKeyChange(registry.admin, {
     ...key,
     change: 'compromise',
     fromIndex: 0,
@@ -242,9 +242,7 @@ describe('runVerifier', () => {
     await registry.reportAll();
     const entries = async () => (await verdictEntries(db.sql, 1_000, 10)).length;
     const snapshot = { kind: 'snapshot' as const, at: 0, body: Buffer.from('{}') };
-    await transaction(db.sql, async (tx) =>
-      appendEntries(tx, nativeSha256, await lockHead(tx), [snapshot]),
-    );
+    await transaction(db.sql, async (tx) => appendEntries(tx, await lockHead(tx), [snapshot]));
     const [id = ''] = await registry.admitAll([registry.item()]);
     const before = await entries();
     const slow = { busyIntervalMs: 0, intervalMs: 3_600_000 };

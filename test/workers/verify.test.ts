@@ -149,7 +149,7 @@ describe('leaf', () => {
   function append(entry: NewEntry): Promise<number> {
     return transaction(db.sql, async (tx) => {
       const size = await lockHead(tx);
-      await appendEntries(tx, nativeSha256, size, [entry]);
+      await appendEntries(tx, size, [entry]);
       return size;
     });
   }

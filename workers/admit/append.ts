@@ -193,7 +193,7 @@ async function appendClaimed(
     batch === null ? [proofId] : [],
   );
   await pipeline(
-    appendEntries(tx, nativeSha256, size, entries, lastTile),
+    appendEntries(tx, size, entries, lastTile),
     setCounters(tx, counters),
     announceOutcomes(tx, awaited),
     countOutcomes(tx, [

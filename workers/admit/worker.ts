@@ -12,7 +12,7 @@ import { openAdmitQueue, openBatchQueue, openConsumer } from '#runtime/queue/que
 import { policyActivations } from '#sql/admissions/policies';
 import { announcedIn, PENDING_CHANNEL } from '#sql/admissions/outcomes';
 import { type Db, type Pool, requirePrimary } from '#sql/db/transaction';
-import { groupRevocations, processRevocations } from '../lifecycle/revocations.js';
+import { groupRevocations } from '../lifecycle/revocations.js';
 import { keepRequeueing, PAGE_SIZE, takePending } from '../requeue.js';
 import { workWithoutQueue } from '../without-queue.js';
 import { startChunkDispatcher } from './batches.js';
@@ -103,8 +103,8 @@ export function startAdmitWorker(
   const batches = startBatches(context, queueConfig, options, watched, isDown);
   const admissions = takeAnnounced(context, options, watched, signal);
   const commit = groupRevocations(context);
-  const revoke = (ids: string[], requests = NO_REQUEST_IDS): Promise<void> =>
-    watchdog.watch(() => processRevocations(context, commit, ids, requests));
+  const revoke = (ids: string[], requests?: RequestIds): Promise<void> =>
+    watchdog.watch(() => commit(ids, requests));
   const worker = openConsumer(
     queueConfig,
     'admit',
@@ -131,7 +131,6 @@ export function startAdmitWorker(
             ping: singleFlight(() => queue.ping()),
             revocations: revoke,
             chunks: () => batches.dispatcher.wake(),
-            groupSize: IDS_AT_ONCE,
           },
           signal,
         );

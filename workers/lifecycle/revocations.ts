@@ -1,7 +1,8 @@
-import { parseEntry, parseRevocationReason } from '#protocol/entries';
+import { toHex } from '#protocol/bytes';
+import { isReasonOf, parseEntry } from '#protocol/entries';
 import { coalesce } from '#runtime/concurrency';
 import { nativeSha256 } from '#runtime/crypto/node';
-import type { RequestIds } from '#runtime/http/request-ids';
+import { NO_REQUEST_IDS } from '#runtime/http/request-ids';
 import { logRarely } from '#runtime/process/log';
 import { announceOutcomes } from '#sql/admissions/outcomes';
 import { isLockTimeout, isUnavailable } from '#sql/db/errors';
@@ -35,6 +36,7 @@ const GROUP_SIZE = 256;
  * requeue retries the failed requests.
  */
 export function groupRevocations(context: LifecycleContext) {
+  const { log } = context;
   const commit = coalesce<string, undefined>({
     maxWaitMs: 1,
     maxItems: GROUP_SIZE,
@@ -44,17 +46,30 @@ export function groupRevocations(context: LifecycleContext) {
       await commitRevocations(context, requestIds).catch((error: unknown) => {
         if (!affectsAll(error) && requestIds.length > 1) {
           const message = 'commit of revocations failed; they are retried one by one';
-          context.log.warn({ err: error }, message);
+          log.warn({ err: error }, message);
         }
         throw error;
       });
       return requestIds.map(() => undefined);
     },
   });
-  return async (requestIds: readonly string[]): Promise<void> => {
+  return async (requestIds: readonly string[], requests = NO_REQUEST_IDS): Promise<void> => {
+    const [first = ''] = requestIds;
+    const fields = {
+      revocations: requestIds.length,
+      revocation_id: first,
+      request_id: requests.of(first),
+    };
     const commits = requestIds.map(commit);
     await Promise.allSettled(commits);
-    await Promise.all(commits);
+    try {
+      await Promise.all(commits);
+      log.debug(fields, 'revocations committed');
+    } catch (error) {
+      const message = 'revocations cannot be committed; they are kept and retried';
+      logRarely(log, 'error', { err: error, ...fields }, message);
+      throw error;
+    }
   };
 }
 
@@ -65,77 +80,48 @@ export function groupRevocations(context: LifecycleContext) {
  * Paused admissions and the tenant allowlist do not apply: revocation must stay possible.
  */
 export async function commitRevocations(
-  context: LifecycleContext,
+  { log, sql }: LifecycleContext,
   requestIds: string[],
 ): Promise<void> {
-  await transaction(context.sql, (tx) => commitIn(tx, context, requestIds));
+  await transaction(sql, async (tx) => {
+    const size = await lockHead(tx);
+    const claimed = await claimRevocations(tx, requestIds);
+    if (claimed.length === 0) return;
+    await announceOutcomes(
+      tx,
+      claimed.map(({ requestId }) => requestId),
+    );
+    const revoked = await revokedIn(tx, claimed, size);
+    const refusals: { requestId: string; code: RevocationRejection }[] = [];
+    const open: ClaimedRevocation[] = [];
+    for (const request of claimed) {
+      // Already revoked by an earlier request: the first reason is final.
+      if (revoked.has(artifactOf(request))) continue;
+      if (!request.keyHolds) {
+        refusals.push({ requestId: request.requestId, code: 'api_key_revoked' });
+      } else if (!request.artifactHolds || !reasonHolds(request)) {
+        log.error(
+          { revocation_id: request.requestId },
+          'the stored revocation differs from the request: it is rejected',
+        );
+        refusals.push({ requestId: request.requestId, code: 'processing_failed' });
+      } else {
+        revoked.add(artifactOf(request));
+        open.push(request);
+      }
+    }
+    await refuseRevocations(tx, refusals);
+    if (open.length === 0) return;
+    await insertReasons(tx, open);
+    const at = await databaseTime(tx);
+    await appendEntries(
+      tx,
+      size,
+      open.map((request) => revocationEntry(request, at)),
+    );
+  });
   // COMMIT POINT: the artifacts are revoked permanently. A crash before this point leaves the requests
   // pending; a later crash needs no recovery.
-}
-
-export async function processRevocations(
-  { log }: Pick<LifecycleContext, 'log'>,
-  commit: ReturnType<typeof groupRevocations>,
-  requestIds: readonly string[],
-  requests: RequestIds,
-): Promise<void> {
-  const [first = ''] = requestIds;
-  const fields = {
-    revocations: requestIds.length,
-    revocation_id: first,
-    request_id: requests.of(first),
-  };
-  try {
-    await commit(requestIds);
-    log.debug(fields, 'revocations committed');
-  } catch (error) {
-    const message = 'revocations cannot be committed; they are kept and retried';
-    logRarely(log, 'error', { err: error, ...fields }, message);
-    throw error;
-  }
-}
-
-async function commitIn(
-  tx: Transaction,
-  { log }: LifecycleContext,
-  requestIds: string[],
-): Promise<void> {
-  const size = await lockHead(tx);
-  const claimed = await claimRevocations(tx, requestIds);
-  if (claimed.length === 0) return;
-  await announceOutcomes(
-    tx,
-    claimed.map(({ requestId }) => requestId),
-  );
-  const revoked = await revokedIn(tx, claimed, size);
-  const refusals: { requestId: string; code: RevocationRejection }[] = [];
-  const open: ClaimedRevocation[] = [];
-  for (const request of claimed) {
-    // Already revoked by an earlier request: the first reason is final.
-    if (revoked.has(artifactOf(request))) continue;
-    if (!request.keyHolds) {
-      refusals.push({ requestId: request.requestId, code: 'api_key_revoked' });
-    } else if (!request.artifactHolds || !reasonHolds(request)) {
-      log.error(
-        { revocation_id: request.requestId },
-        'the stored revocation differs from the request: it is rejected',
-      );
-      refusals.push({ requestId: request.requestId, code: 'processing_failed' });
-    } else {
-      revoked.add(artifactOf(request));
-      open.push(request);
-    }
-  }
-  await refuseRevocations(tx, refusals);
-  if (open.length === 0) return;
-  await insertReasons(tx, open);
-  const at = await databaseTime(tx);
-  await appendEntries(
-    tx,
-    nativeSha256,
-    size,
-    open.map((request) => revocationEntry(request, at)),
-  );
 }
 
 const artifactOf = (artifact: { proofId: string; artifactKind: string }): string =>
@@ -161,12 +147,9 @@ async function revokedIn(
 }
 
 /** Whether the reason document matches hash and artifact; the worker does not rely on the engine. */
-function reasonHolds(request: ClaimedRevocation): boolean {
-  if (!request.reasonHash.equals(nativeSha256(request.document))) return false;
-  try {
-    const reason = parseRevocationReason(request.document);
-    return reason.proof_id === request.proofId && reason.artifact_kind === request.artifactKind;
-  } catch {
-    return false;
-  }
-}
+const reasonHolds = ({ artifactKind, document, proofId, reasonHash }: ClaimedRevocation): boolean =>
+  isReasonOf(nativeSha256, document, {
+    artifact_kind: artifactKind,
+    proof_id: proofId,
+    reason_hash: toHex(reasonHash),
+  });

@@ -139,13 +139,56 @@ const namesOfLogKeys = (keys: readonly KeyedEntry[]): string[] =>
       : [],
   );
 
-export function verdictOf(leaf: LeafEvidence | undefined, checks: readonly Check[]): Outcome {
-  if (!allPassed(checks)) return 'fail';
-  return leaf?.proof?.isErased === true ? 'erased' : 'pass';
+/** The result of checking one leaf. */
+export interface Finding {
+  leafIndex: number;
+  outcome: Outcome;
+  checks: Check[];
+  ends: Expiry[];
+  /** The compromised key that is the only reason for the failure, or null. */
+  voidedBy: string | null;
 }
 
-export function expiriesAt(leafIndex: number, aep: Aep | null): Expiry[] {
-  return aep === null ? [] : expiriesOf(aep).map((end) => ({ leafIndex, ...end }));
+/** Checks one leaf, like {@link checkLeaf}; `leaf` is undefined if the log lacks it. */
+export function examine(
+  { crypto }: VerifyContext,
+  leafIndex: number,
+  leaf: LeafEvidence | undefined,
+  keys: KeysOfLog,
+  leafHashInTree: Uint8Array,
+  origins: readonly string[] | undefined,
+): Finding {
+  const { checks, aep } =
+    leaf === undefined ? MISSING : checkLeaf(crypto, leaf, keys, leafHashInTree, origins);
+  const isErased = leaf?.proof?.isErased === true;
+  const outcome = !allPassed(checks) ? 'fail' : isErased ? 'erased' : 'pass';
+  // Expiries are read only from a verified AEP.
+  const ends = outcome === 'pass' && aep !== null ? expiriesOf(aep) : [];
+  return {
+    leafIndex,
+    outcome,
+    checks,
+    ends: ends.map((end) => ({ leafIndex, ...end })),
+    voidedBy: voidingKey(leaf, checks, keys.states),
+  };
+}
+
+const MISSING: ProofFindings = {
+  checks: [{ name: 'log_entry', result: 'fail', detail: 'the leaf is missing' }],
+  aep: null,
+};
+
+/** The id of the compromised key, if the compromise is the only reason why a proof fails. */
+function voidingKey(
+  leaf: LeafEvidence | undefined,
+  checks: readonly Check[],
+  keys: KeyStates,
+): string | null {
+  const failed = checks.filter(({ result }) => result === 'fail');
+  const keyId = leaf?.proof?.keyId ?? null;
+  if (leaf === undefined || keyId === null) return null;
+  if (failed.length !== 1 || failed[0]?.name !== 'signing_key') return null;
+  return keys.at(keyId, leaf.leafIndex).state === 'compromised' ? keyId : null;
 }
 
 /** The checks of an erased payload, besides the checks of its log entry. */

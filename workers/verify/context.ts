@@ -1,14 +1,12 @@
 import { MAX_AHEAD_MS } from '#protocol/evidence/verify';
-import type { KeyStates } from '#protocol/state/log-keys';
 import { formatTime } from '#protocol/time';
-import type { Check, ProofCrypto } from '#protocol/verify';
+import type { ProofCrypto } from '#protocol/verify';
 import type { WakeableSleep } from '#runtime/concurrency';
 import { healthCheck, Heartbeat, type Readiness } from '#runtime/ops/health';
 import type { Logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
 import { pipeline, type Pool, requirePrimary, type Transaction } from '#sql/db/transaction';
 import type { Signer } from '#runtime/crypto/key-uri';
-import type { LeafEvidence } from '#sql/log/leaf-checks';
 
 export interface VerdictSigner extends Pick<Signer, 'sign'> {
   keyId: string;
@@ -114,19 +112,6 @@ export function verifierReadiness(
       details: { status: ready ? 'ready' : 'unavailable', dependencies, rounds },
     };
   };
-}
-
-/** The id of the compromised key, if the compromise is the only reason why a proof fails. */
-export function voidingKey(
-  leaf: LeafEvidence | undefined,
-  checks: readonly Check[],
-  keys: KeyStates,
-): string | null {
-  const failed = checks.filter(({ result }) => result === 'fail');
-  const keyId = leaf?.proof?.keyId ?? null;
-  if (leaf === undefined || keyId === null) return null;
-  if (failed.length !== 1 || failed[0]?.name !== 'signing_key') return null;
-  return keys.at(keyId, leaf.leafIndex).state === 'compromised' ? keyId : null;
 }
 
 /** Collects the proofs that compromised keys void, to log one line per key and not per proof. */

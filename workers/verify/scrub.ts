@@ -2,7 +2,6 @@ import { ProtocolError } from '#protocol/errors';
 import type { VerdictInHistory } from '#protocol/history';
 import { HASH_BYTES, verifyInclusion } from '#protocol/merkle';
 import { inclusionFromTiles, TILE_WIDTH, tileWidth, type TileReader } from '#protocol/tiles';
-import type { Outcome } from '#protocol/status';
 import type { Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { type Db, pipeline, transaction, type Transaction } from '#sql/db/transaction';
@@ -20,15 +19,8 @@ import {
   type ScrubPosition,
   type VerifiedPrefix,
 } from '#sql/log/verdicts';
-import {
-  checkLeaf,
-  expiriesAt,
-  keysFor,
-  logOrigins,
-  verdictOf,
-  trustedKeys,
-} from './check-leaf.js';
-import { type VerifyContext, voidingKey } from './context.js';
+import { examine, type Finding, keysFor, logOrigins, trustedKeys } from './check-leaf.js';
+import type { VerifyContext } from './context.js';
 import { verdictOn } from './expiries.js';
 
 /**
@@ -97,12 +89,7 @@ export async function scrub(context: VerifyContext, count: number) {
   return { changed: changed.length, urgent, size: prefix.treeSize };
 }
 
-interface Finding {
-  outcome: Outcome;
-  checks: Check[];
-  ends: Expiry[];
-  /** The compromised key that is the only reason for the failure, or null. */
-  voidedBy: string | null;
+interface NewFinding extends Finding {
   /** The id of the verdict before the check. */
   verdictId: number | undefined;
 }
@@ -113,8 +100,8 @@ async function checkAgain(
   prefix: VerifiedPrefix,
   from: number,
   to: number,
-): Promise<Map<number, Finding>> {
-  const { crypto, sql } = context;
+): Promise<Map<number, NewFinding>> {
+  const { sql } = context;
   const indexes = Array.from({ length: to - from }, (_, offset) => from + offset);
   const verdicts = await verdictsForLeaves(sql, indexes);
   const leaves = new Map((await readEvidence(sql, from, to)).map((leaf) => [leaf.leafIndex, leaf]));
@@ -122,20 +109,12 @@ async function checkAgain(
   const history = await trustedKeys(context, prefix);
   const keys = await keysFor(context, [...leaves.values()], history, origins);
   const inTree = leafHashesOf({ size: prefix.treeSize, root: prefix.root }, tileCache(sql));
-  const found = new Map<number, Finding>();
+  const found = new Map<number, NewFinding>();
   for (const index of indexes) {
     const leaf = leaves.get(index);
-    const { checks, aep } =
-      leaf === undefined ? MISSING : checkLeaf(crypto, leaf, keys, await inTree(index), origins);
-    const outcome = verdictOf(leaf, checks);
-    found.set(index, {
-      outcome,
-      checks,
-      // Expiries are read only from a verified AEP.
-      ends: outcome === 'pass' ? expiriesAt(index, aep) : [],
-      voidedBy: voidingKey(leaf, checks, keys.states),
-      verdictId: verdicts.get(index)?.verdictId,
-    });
+    const leafHashInTree = leaf === undefined ? NO_HASH : await inTree(index);
+    const finding = examine(context, index, leaf, keys, leafHashInTree, origins);
+    found.set(index, { ...finding, verdictId: verdicts.get(index)?.verdictId });
   }
   return found;
 }
@@ -176,11 +155,6 @@ function nextLeaves({ nextIndex, urgentUntil }: ScrubPosition, count: number, si
 
 const failedChecks = (checks: readonly Check[]): string[] =>
   checks.flatMap(({ name, result }) => (result === 'fail' ? [name] : []));
-
-const MISSING: { checks: Check[]; aep: null } = {
-  checks: [{ name: 'log_entry', result: 'fail', detail: 'the leaf is missing' }],
-  aep: null,
-};
 
 const NO_HASH = new Uint8Array();
 

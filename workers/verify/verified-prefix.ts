@@ -12,12 +12,10 @@ import {
   type Tile,
   type TileReader,
 } from '#protocol/tiles';
-import type { Outcome } from '#protocol/status';
-import type { Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
-import { readEvidence, type LeafEvidence } from '#sql/log/leaf-checks';
-import { compromisesIn, type KeysOfLog } from '#sql/log/keys';
+import { readEvidence } from '#sql/log/leaf-checks';
+import { compromisesIn } from '#sql/log/keys';
 import { tileCache } from '#sql/log/log';
 import {
   logAndPrefix,
@@ -30,15 +28,14 @@ import {
   type NewVerdict,
 } from '#sql/log/verdicts';
 import {
-  checkLeaf,
-  expiriesAt,
-  logOrigins,
-  verdictOf,
-  trustedKeys,
+  examine,
   extendHistory,
+  type Finding,
   keysFor,
+  logOrigins,
+  trustedKeys,
 } from './check-leaf.js';
-import { LogDamagedError, type VerifyContext, voidingKey } from './context.js';
+import { LogDamagedError, type VerifyContext } from './context.js';
 import { kindsByLeaf, verdictOn } from './expiries.js';
 
 /**
@@ -79,8 +76,11 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
   const origins = await logOrigins(context);
   const keys = await keysFor(context, leaves, history, origins);
 
-  const leafHashes = tree.sound ? tree.leafHashes : [];
-  const { passed, ends, others } = checkLeaves(context, leaves, keys, leafHashes, origins);
+  const found = leaves.map((leaf, offset) => {
+    const leafHashInTree = tree.sound ? tree.leafHashes[offset]! : new Uint8Array();
+    return examine(context, leaf.leafIndex, leaf, keys, leafHashInTree, origins);
+  });
+  const others = found.filter(({ outcome }) => outcome !== 'pass');
   const prefix: NewVerdict = {
     prefix: { subtrees: Buffer.concat(range.hashes), keysDigest: history.digest },
     firstIndex: from,
@@ -89,69 +89,35 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
     root,
     outcome: 'pass',
     expired: [],
-    checks: passed,
+    checks: found.findLast(({ outcome }) => outcome === 'pass')?.checks ?? [],
   };
-  const leafVerdicts = others.map(({ leaf: { leafIndex }, outcome, checks }) =>
+  const leafVerdicts = others.map(({ leafIndex, outcome, checks }) =>
     verdictOn(leafIndex, prefix, { outcome, expired: [], checks }),
   );
   const compromised = compromisesIn(keys.entries).filter(({ until }) => until >= from);
+  const ends = found.flatMap((finding) => finding.ends);
   if (!(await commit(context, prefix, leafVerdicts, compromised, ends))) return 0;
   context.traced?.(from, to, startedAt);
   const failures = others.filter(({ outcome }) => outcome === 'fail');
-  context.metrics?.failed(reportAltered(context, failures, keys.states));
+  context.metrics?.failed(reportAltered(context, failures));
   context.metrics?.verified('log', leaves.length - failures.length, failures.length);
   const newKeys = history.entries.filter(({ leafIndex }) => leafIndex >= from);
   reportUnauthorized(context, newKeys, keys.states);
   return to - from;
 }
 
-interface CheckedLeaf {
-  leaf: LeafEvidence;
-  outcome: Outcome;
-  checks: Check[];
-}
-
-/** `others`: the leaves that do not pass. `passed` and `ends`: checks and expiries of the leaves that pass. */
-function checkLeaves(
-  { crypto }: VerifyContext,
-  leaves: readonly LeafEvidence[],
-  keys: KeysOfLog,
-  leafHashes: readonly (Uint8Array | null)[],
-  origins: readonly string[] | undefined,
-): { passed: Check[]; ends: Expiry[]; others: CheckedLeaf[] } {
-  const others: CheckedLeaf[] = [];
-  let passed: Check[] = [];
-  const ends: Expiry[] = [];
-  leaves.forEach((leaf, offset) => {
-    const leafHashInTree = leafHashes[offset] ?? new Uint8Array();
-    const { checks, aep } = checkLeaf(crypto, leaf, keys, leafHashInTree, origins);
-    const outcome = verdictOf(leaf, checks);
-    if (outcome === 'pass') {
-      passed = checks;
-      ends.push(...expiriesAt(leaf.leafIndex, aep));
-    } else {
-      others.push({ leaf, outcome, checks });
-    }
-  });
-  return { passed, ends, others };
-}
-
 /** Logs leaves that fail for another reason than a compromised key. Returns their number. */
-function reportAltered(
-  { log, voided }: VerifyContext,
-  failures: readonly CheckedLeaf[],
-  states: KeyStates,
-): number {
-  const altered = failures.filter(({ leaf, checks }) => {
-    const voidedBy = voidingKey(leaf, checks, states);
-    if (voidedBy !== null) voided.add(voidedBy, leaf.leafIndex);
-    return voidedBy === null;
-  });
-  for (const { leaf, checks } of altered) {
-    const failed = checks.filter((check) => check.result === 'fail');
-    log.error({ leaf_index: leaf.leafIndex, failed }, 'verifier: leaf failed verification');
+function reportAltered({ log, voided }: VerifyContext, failures: readonly Finding[]): number {
+  let altered = 0;
+  for (const { leafIndex, checks, voidedBy } of failures) {
+    if (voidedBy !== null) voided.add(voidedBy, leafIndex);
+    else {
+      altered += 1;
+      const failed = checks.filter((check) => check.result === 'fail');
+      log.error({ leaf_index: leafIndex, failed }, 'verifier: leaf failed verification');
+    }
   }
-  return altered.length;
+  return altered;
 }
 
 /** Logs activations of delegated keys whose delegation no active root signed. */

@@ -1,7 +1,8 @@
 import type { Response } from 'express';
 import { reasonSentence } from '#policy/reasons';
-import { buildReceipt, receiptBytes } from '#protocol/aep';
+import { buildReceipt } from '#protocol/aep';
 import { toHex } from '#protocol/bytes';
+import { canonicalBytes } from '#protocol/json';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -36,7 +37,7 @@ export async function sendOutcome(
   }
   const result = await receiptOrProblem(outcome, sentences);
   if (result instanceof Problem) throw result;
-  sendBytes(res, 200, 'application/json', receiptBytes(result));
+  sendBytes(res, 200, 'application/json', canonicalBytes(result));
 }
 
 export function sendPending(res: Response, proofId: string): void {

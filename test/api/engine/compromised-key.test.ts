@@ -3,7 +3,6 @@ import { toBase64Url } from '#protocol/bytes';
 import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
 import { proofViewSchema } from '#protocol/schemas/proof-view';
 import type { VerdictStatement } from '#protocol/schemas/verdict';
-import { nativeSha256 } from '#runtime/crypto/node';
 import { appendKeyChange } from '#sql/lifecycle/signing-keys';
 import { scrub } from '#workers/verify/scrub';
 import { listAll } from '../../fixtures/proof-list.js';
@@ -42,7 +41,7 @@ it.beforeAll(async ({ setup: own }) => {
     list: { VALID: ['last', 'trustRevoked', 'denied', 'first', 'before'], [NOTHING]: [] },
   });
   compromisedFrom = (await view(ids.first)).leaf_index;
-  await appendKeyChange(registry.admin, nativeSha256, {
+  await appendKeyChange(registry.admin, {
     keyId: registry.admit.keyId,
     publicKey: toBase64Url(registry.admit.signer.publicKey),
     change: 'compromise',

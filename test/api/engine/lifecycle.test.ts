@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
 import { describe, expect } from 'vitest';
 import { isShareToken } from '#protocol/ids';
-import { parseRevocationReason } from '#protocol/entries';
+import { readReason } from '#protocol/entries';
 import {
   createdShareTokenSchema,
   packageSchema,
@@ -127,9 +127,9 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
       const [stored] = await setup.db.sql<{ document: Buffer }[]>`
         select document from svc.revocation_reason
         where reason_hash = ${Buffer.from(String(json['reason_hash']), 'hex')}`;
-      const reason = parseRevocationReason(stored!.document);
+      const reason = readReason(stored!.document);
       expect(reason).toMatchObject({ reason: 'it was wrong', actor: 'auditor' });
-      salts.add(reason.salt);
+      salts.add(reason!.salt);
     }
     expect(salts.size).toBe(2);
   });

@@ -36,7 +36,7 @@ const changeKey = (
   { keyId, publicKey }: ReturnType<typeof newKey>,
   change: { change: 'activate' | 'retire' | 'compromise'; fromIndex?: number },
 ) =>
-  appendKeyChange(registry.admin, nativeSha256, {
+  appendKeyChange(registry.admin, {
     keyId,
     publicKey: toBase64Url(publicKey),
     ...change,
@@ -150,7 +150,7 @@ describe('signing key', () => {
         change: 'activate',
         time: formatTime(at),
       });
-      await appendEntries(tx, nativeSha256, size, [{ kind: 'key', at, body }]);
+      await appendEntries(tx, size, [{ kind: 'key', at, body }]);
     });
     const later = await setup.exported(await setup.admitOne());
     const verdict = await verdictOn(setup, byAep(forge(later.aep, forger)));
