@@ -10,7 +10,6 @@ import { freshness } from './scenarios/freshness.js';
 import { growth } from './scenarios/growth.js';
 import { lookup } from './scenarios/lookup.js';
 import { map } from './scenarios/map.js';
-import { mcp } from './scenarios/mcp.js';
 import { memory } from './scenarios/memory.js';
 import { paced } from './scenarios/paced.js';
 import { storage } from './scenarios/storage.js';
@@ -25,7 +24,6 @@ const SCENARIOS: readonly Scenario[] = [
   facts,
   freshness,
   tenants,
-  mcp,
   growth,
   storage,
   lookup,

@@ -10,7 +10,7 @@ import { OperatorError } from '#runtime/process/operator-error';
 import { supervise, type Supervised } from '#runtime/process/supervise';
 import { publicMetrics } from './metrics/http.js';
 import { snapshotGauges } from './metrics/snapshot.js';
-import { snapshotSourceOf } from './snapshot-source.js';
+import { snapshotSourceOf } from '#api/public/snapshot/remote-source';
 
 /** Drain time of a process before it is killed. */
 const PROCESS_GRACE_MS = 30_000;

@@ -13,7 +13,6 @@ process.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
 const exitCode = await check(process.argv.slice(2), {
   out: (text) => process.stdout.write(text),
   err: (text) => process.stderr.write(text),
-  isTerminal: process.stderr.isTTY,
   signal: stopping.signal,
 });
 // Exits after the last write has succeeded.

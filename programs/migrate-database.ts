@@ -1,12 +1,7 @@
 import { createHash, createHmac, pbkdf2Sync, randomBytes } from 'node:crypto';
 import { withPool } from '#runtime/postgres/connect';
 import { OperatorError } from '#runtime/process/operator-error';
-import {
-  BOARD_ROLE,
-  grantQueueAccess,
-  grantQueueReading,
-  migrateQueues,
-} from '#runtime/queue/backend';
+import { BOARD_ROLE, grantQueueAccess, migrateQueues } from '#runtime/queue/backend';
 import type { Db } from '#sql/db/transaction';
 import { migrate } from '#sql/schema/migrate';
 import { MIGRATIONS } from './database.js';
@@ -50,8 +45,7 @@ export async function migrateDatabase(
       // PostgreSQL rejects concurrent changes of a role, or of the privileges on a table.
       await connection`select pg_advisory_lock(${ADVISORY_LOCK})`;
       await migrateQueues(ownerUrl, signal);
-      await grantQueueAccess(ownerUrl, ['svc_engine', 'svc_worker']);
-      await grantQueueReading(ownerUrl);
+      await grantQueueAccess(ownerUrl);
       for (const role of PROGRAM_ROLES) {
         const password = passwordFor?.(role);
         if (password === undefined) continue;

@@ -21,10 +21,9 @@ import { logStateKeys, signingLock } from '#sql/lifecycle/log-keys';
 import { VERDICTS_CHANNEL } from '#sql/log/public-entries';
 import { startHeartbeat, assertDatabase } from './database.js';
 import { spanRecorder } from './metrics/traces.js';
-import { publisherMetrics, watchedBy } from './metrics/publisher.js';
+import { publisherMetrics } from './metrics/publisher.js';
 import { databaseReadings } from './metrics/readings.js';
-import { pinning, readTrustedCheckpoint } from './trust.js';
-import { readWitnessPolicy } from './witness-policy.js';
+import { pinning, readTrustedCheckpoint, readWitnessPolicy } from './trust.js';
 import { openReplica } from './replica.js';
 import { runService } from './service.js';
 
@@ -114,23 +113,23 @@ await runService('publisher', publisherConfig, async (program) => {
   ops.readyWhen(find);
   const beat = await startHeartbeat(sql, find, program);
   let hasPublished = false;
-  const firstPublication: CycleObserver = {
-    went: ({ outcome }) => {
-      if (outcome !== 'published' || hasPublished) return;
-      hasPublished = true;
-      // Sends a heartbeat at once, because the last heartbeat shows the previous publisher's snapshot.
-      void beat();
-    },
-  };
   const traced = tracing && spanRecorder(tracing, sql, log).leaves('publish');
-  const traces: CycleObserver = {
+  const watch: CycleObserver = {
     went: (report, ms) => {
+      readiness.went(report, ms);
+      metrics.went(report, ms);
       if (report.outcome !== 'published') return;
+      // Sends a heartbeat at once, because the last heartbeat shows the previous publisher's snapshot.
+      if (!hasPublished) void beat();
+      hasPublished = true;
       const { treeSize, newLeaves } = report;
       traced?.(treeSize - newLeaves, treeSize, Date.now() - ms);
     },
+    failed: (error, ms) => {
+      readiness.failed(error, ms);
+      metrics.failed(error, ms);
+    },
   };
-  const watch = watchedBy(readiness, metrics, firstPublication, traces);
   // Limits the pause between complete cycles, so that a new snapshot replaces the last one before its TTL ends.
   const idleMs = Math.min(LONGEST_IDLE_MS, config.snapshotTtl / CYCLES_PER_SNAPSHOT);
   const betweenCycles = new WakeableSleep();

@@ -70,15 +70,6 @@ export interface WorkedExample {
 
 export type ProblemTable = Record<string, readonly [status: number, title: string]>;
 
-export interface DescribedProblems<Spec> {
-  table: ProblemTable;
-  schema: z.ZodType;
-  members: Partial<Record<string, z.ZodObject>>;
-  headers: Partial<Record<string, Record<string, string>>>;
-  of(spec: Spec): readonly string[];
-  example(code: string, members?: Record<string, unknown>): unknown;
-}
-
 export interface ApiDescription<Spec extends OperationSpec> {
   title: string;
   summary: string;
@@ -86,7 +77,14 @@ export interface ApiDescription<Spec extends OperationSpec> {
   /** Clients must ignore unknown members, except in signed or hashed documents. */
   answersMayGainMembers: boolean;
   tags: Record<string, string>;
-  problems: DescribedProblems<Spec>;
+  problems: {
+    table: ProblemTable;
+    schema: z.ZodType;
+    members: Partial<Record<string, z.ZodObject>>;
+    headers: Partial<Record<string, Record<string, string>>>;
+    of(spec: Spec): readonly string[];
+    example(code: string, members?: Record<string, unknown>): unknown;
+  };
   inPath: Record<string, { description?: string; schema?: JsonObject }>;
   /** Schemas of the request headers that do not accept every string, by header name. */
   headerSchemas: Record<string, JsonObject>;

@@ -6,12 +6,7 @@ import type { BenchRegistry } from '../harness/registry.js';
 import { sumOf } from '../harness/statistics.js';
 import type { BaselineReport, BaselineTask } from './baseline-process.js';
 
-export interface Baseline {
-  processes: number;
-  rate: number;
-  loopMicros: number;
-  postgresMicros: number;
-}
+export type Baseline = Awaited<ReturnType<typeof runBaselineLoop>>;
 
 /**
  * Runs the baseline loop, one process per core, over the registry's Postgres. The loop parses, canonicalizes, hashes,
@@ -23,7 +18,7 @@ export async function runBaselineLoop(
   registry: Pick<BenchRegistry, 'ownerUrl' | 'tenantId' | 'postgresPid'>,
   times: { warmUpSeconds: number; seconds: number },
   signal: AbortSignal,
-): Promise<Baseline> {
+) {
   const processes = availableParallelism();
   const postgresBefore = cpuSecondsOf(registry.postgresPid);
   const run = newRun();

@@ -1,13 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { timeoutSignal } from '#runtime/concurrency';
-import {
-  type CheckedReceipts,
-  outsiderOf,
-  startReceiptChecker,
-} from '../receipts/receipt-checker.js';
+import { outsiderOf, startReceiptChecker } from '../receipts/receipt-checker.js';
 import type { BatchClientMessage, BatchClientTask, SentBatch } from './batch-client.js';
 import { startChild } from './child.js';
-import { startCpu, type CpuShares, type Watched } from './cpu.js';
+import { startCpu, type Watched } from './cpu.js';
 import { type ItemSource, newRun } from './items.js';
 import { nextPublication, published, type Service, untilPublished } from './public-api.js';
 import type { BenchStack } from './stack.js';
@@ -72,17 +68,7 @@ interface BatchRunOptions extends Pick<ItemSource, 'agents'> {
   signal: AbortSignal;
 }
 
-export interface BatchRun {
-  proofs: number;
-  seconds: number;
-  cpu: CpuShares;
-  checked: CheckedReceipts;
-  /** Counts over the whole run: batches, their items, and items that were never published. */
-  batches: number;
-  items: number;
-  lost: number;
-  retried: Readonly<Record<string, number>>;
-}
+export type BatchRun = Awaited<ReturnType<typeof runBatches>>;
 
 export const rateOf = ({ proofs, seconds }: Pick<BatchRun, 'proofs' | 'seconds'>): number =>
   proofs / seconds;
@@ -101,7 +87,7 @@ const RECEIPT_PUBLIC_WITHIN_MS = 30_000;
  * Saturates the whole service, from HTTP to publication, with one tenant's batches, and counts the
  * proofs published after the warm-up. Meanwhile checks random receipts as an outside client.
  */
-export async function runBatches(stack: BenchStack, options: BatchRunOptions): Promise<BatchRun> {
+export async function runBatches(stack: BenchStack, options: BatchRunOptions) {
   const { registry } = stack;
   const { agents, items, inFlight, signal } = options;
   const source = { tenantId: registry.tenantId, run: newRun(), agents };
@@ -123,6 +109,7 @@ export async function runBatches(stack: BenchStack, options: BatchRunOptions): P
     const drained = AbortSignal.any([signal, timeoutSignal(DRAIN_MS)]);
     const expected = before.proofs + sent;
     await untilPublished(stack, expected, drained).catch(() => signal.throwIfAborted());
+    // The counts cover the whole run: batches, their items, and items that were never published.
     const lost = expected - (await published(stack)).proofs;
     const { retried } = load;
     const checked = await checker.stop();
@@ -139,7 +126,7 @@ async function measurePublished(
   service: Service,
   watched: Watched,
   { warmUpSeconds, seconds, signal }: Pick<BatchRunOptions, 'warmUpSeconds' | 'seconds' | 'signal'>,
-): Promise<Pick<BatchRun, 'proofs' | 'seconds' | 'cpu'>> {
+) {
   const first = await nextPublication(service, signal);
   await sleep(warmUpSeconds * 1000, undefined, { signal });
   const from = await nextPublication(service, signal, first);

@@ -6,20 +6,17 @@ import { sumOf } from './statistics.js';
 export type Watched = Record<string, number>;
 
 /** CPU microseconds per proof or request. */
-export interface CpuShares {
-  micros: Record<string, number>;
-  total: number;
-}
+export type CpuShares = ReturnType<ReturnType<typeof startCpu>>;
 
 /** Clock ticks per second in /proc: 100 on every Linux that Node runs on. */
 const TICKS = 100;
 
 /** Starts to measure. The returned function divides the CPU time since then by a number of proofs. */
-export function startCpu(watched: Watched): (proofs: number) => CpuShares {
+export function startCpu(watched: Watched) {
   const from = Object.entries(watched).map(
     ([name, pid]) => [name, pid, cpuSecondsOf(pid)] as const,
   );
-  return (proofs) => {
+  return (proofs: number) => {
     const micros = from.map(([name, pid, before]): [string, number] => {
       return [name, ((cpuSecondsOf(pid) - before) * 1e6) / proofs];
     });

@@ -18,15 +18,7 @@ export function engineHeaders({ apiKey, tenantId }: Credential): Record<string, 
   return { 'X-Svc-Api-Key': apiKey, 'X-Svc-Tenant-Id': tenantId, 'svc-api-version': 'v1' };
 }
 
-export interface Answered {
-  /** Time at which the receipt arrived, by `performance.now`. */
-  at: number;
-  /** Milliseconds from the time when the request was due to the end of the answer. */
-  ms: number;
-  /** When the request was due, by `performance.now`. */
-  due: number;
-  receipt: ExecuteReceipt;
-}
+export type Answered = NonNullable<Awaited<ReturnType<typeof admitOnce>>>;
 
 /** Longer than the engine waits for an admission, so that a late admission shows as a 202. */
 export const ADMISSION_TIMEOUT_MS = 15_000;
@@ -34,14 +26,18 @@ export const ADMISSION_TIMEOUT_MS = 15_000;
 /** Node's HTTP client, because `fetch` takes more than twice the CPU time on the machine of the service. */
 const agent = new Agent({ keepAlive: true });
 
-/** Sends one body. Anything but a receipt counts as unexpected and returns null. */
+/**
+ * Sends one body. Anything but a receipt counts as unexpected and returns null.
+ *
+ * @param due when the request is due, from which its latency counts; times are by `performance.now`
+ */
 export async function admitOnce(
   url: string,
   credential: Credential,
   body: string,
   unexpected: UnexpectedAnswers,
   due = performance.now(),
-): Promise<Answered | null> {
+) {
   try {
     const sending = request(url, {
       method: 'POST',

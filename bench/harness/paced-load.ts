@@ -1,13 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { startCpu, type CpuShares, type Watched } from './cpu.js';
+import { startCpu, type Watched } from './cpu.js';
 import { executeAtRate, type Credential } from './engine-api.js';
 import type { UnexpectedAnswers } from './scenario.js';
 
-export interface PacedRun {
-  /** Milliseconds from the time when each request was due to its receipt. */
-  ms: number[];
-  cpu: CpuShares;
-}
+export type PacedRun = Awaited<ReturnType<typeof runPaced>>;
 
 /**
  * Sends single executions at a fixed rate, whether or not earlier requests are answered. Measures the
@@ -25,9 +21,10 @@ export async function runPaced(
     unexpected: UnexpectedAnswers;
     signal: AbortSignal;
   },
-): Promise<PacedRun> {
+) {
   const { watched, perSecond, warmUpSeconds, seconds, signal } = options;
   const count = perSecond * (warmUpSeconds + seconds);
+  /** Milliseconds from the time when each request was due to its receipt. */
   const ms: number[] = [];
   let answers = 0;
   const from = performance.now() + warmUpSeconds * 1000;

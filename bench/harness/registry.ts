@@ -1,7 +1,6 @@
 import { mkdir } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { makePolicySet } from '#policy/policy-set';
-import type { ProgramRole } from '#programs/migrate-database';
 import { shippedPolicy } from '#programs/shipped-policy';
 import { prepareStack } from '#programs/stack';
 import { parseEntry } from '#protocol/entries';
@@ -29,7 +28,6 @@ export type BenchRegistry = Awaited<ReturnType<typeof openBenchRegistry>>;
  * objects as `npm start`: schema, tenant, API key, policy and an active signing key.
  *
  * @param settings of the programs, in addition to the settings that all scenarios share
- * @throws Error when the database could lose a commit
  */
 export async function openBenchRegistry(
   dataDir: string,
@@ -57,26 +55,7 @@ export async function openBenchRegistry(
   const database = { ownerUrl, rolePassword: (role: string) => postgres.rolePassword(role) };
   const { signal } = new AbortController();
   const prepared = await prepareStack(config, database, { log: logger('bench', 'warn'), signal });
-  for (const role of WRITERS) await requireDurable(role, prepared.roleUrl(role));
   return { ...prepared, snapshotDir, origin, postgresPid: postgres.pid, owner, ownerUrl };
-}
-
-const ONE = { application: 'bench', max: 1 };
-
-/** Settings without which a crash may lose commits, and figures would not be comparable. */
-const DURABLE = ['fsync', 'synchronous_commit', 'full_page_writes'];
-
-const WRITERS = ['svc_engine', 'svc_worker', 'svc_verifier', 'svc_publisher'] as const;
-
-/** @throws Error when a durability setting is off for a role that writes */
-async function requireDurable(role: ProgramRole, url: string): Promise<void> {
-  const off = await withPool(
-    url,
-    ONE,
-    (sql) => sql<{ name: string }[]>`
-      select name from pg_settings where name = any(${DURABLE}) and setting <> 'on'`,
-  );
-  if (off.length > 0) throw new Error(`${off.map(({ name }) => name).join()} of ${role} is off`);
 }
 
 /** Creates tenants with an API key each, as an administrator does. */
@@ -84,7 +63,7 @@ export async function createTenants(
   registry: BenchRegistry,
   tenantIds: readonly string[],
 ): Promise<Credential[]> {
-  return withPool(registry.roleUrl('svc_admin'), ONE, (sql) =>
+  return withPool(registry.roleUrl('svc_admin'), { application: 'bench', max: 1 }, (sql) =>
     withAuditContext(sql, { actor: 'bench', act: 'more tenants' }, async (tx) => {
       const credentials: Credential[] = [];
       for (const tenantId of tenantIds) {

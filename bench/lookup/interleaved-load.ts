@@ -20,16 +20,7 @@ export interface Target {
   sample?: LookupSample;
 }
 
-export interface Round {
-  rate: number;
-  /** CPU microseconds of the servers per request. */
-  cpuMicros: number;
-  /** Utilization of the server's core and of the load's core, from 0 to 1. */
-  serverBusy: number;
-  loadBusy: number;
-  /** In microseconds. */
-  p99: number;
-}
+export type Round = Awaited<ReturnType<typeof loadOnce>>;
 
 export interface LoadPlan {
   rounds: number;
@@ -64,7 +55,7 @@ async function loadOnce(
   { name, url, pids, pathsFile, order, verify, sample }: Target,
   { seconds, signal }: LoadPlan,
   seed: number,
-): Promise<Round> {
+) {
   const before = sumOf(pids, cpuSecondsOf);
   const result = await runLookups({ url, pathsFile, seconds, seed, order, signal });
   const used = sumOf(pids, cpuSecondsOf) - before;
@@ -72,9 +63,12 @@ async function loadOnce(
   await verify?.();
   return {
     rate: result.requests / result.seconds,
+    /** CPU time of the servers per request. */
     cpuMicros: (used * 1e6) / result.requests,
+    /** Utilization of the server's core and of the load's core, from 0 to 1. */
     serverBusy: used / result.seconds,
     loadBusy: result.cpuSeconds / result.seconds,
+    /** In microseconds. */
     p99: result.p99,
   };
 }

@@ -4,7 +4,7 @@ import { rateOf, requireCorrect, runBatches, type BatchRun } from '../harness/ba
 import { print } from '../harness/command.js';
 import { startCpu } from '../harness/cpu.js';
 import { admitOnce, AGENT_PATH } from '../harness/engine-api.js';
-import { BOUND_AGENT, isDenied, type ItemSource, newRun, requestAt } from '../harness/items.js';
+import { BOUND_AGENT, isDenied, newRun, requestAt } from '../harness/items.js';
 import { untilIdle } from '../harness/public-api.js';
 import {
   type BenchRegistry,
@@ -14,6 +14,7 @@ import {
 } from '../harness/registry.js';
 import {
   comparedRounds,
+  interleaved,
   resultOf,
   type Result,
   type RunContext,
@@ -34,6 +35,9 @@ const FULL = { rounds: 4, warmUpSeconds: 3, seconds: 15, items: 2_500, inFlight:
 /** Numbers of concurrent callers of single admissions. */
 const CALLERS = [1, 64];
 
+type Run = Pick<BatchRun, 'proofs' | 'seconds' | 'cpu'>;
+type Agents = 'with facts' | 'without facts';
+
 async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<Result[]> {
   const { rounds, ...plan } = quick ? QUICK : FULL;
   const registry = await openBenchRegistry(dir, cleanup);
@@ -45,77 +49,65 @@ async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<
     restriction: { agent_id: BOUND_AGENT },
   });
   const bound = { ...stack, registry: { ...registry, apiKey } };
-  const load = async (from: typeof stack, withFacts: boolean): Promise<BatchRun> => {
-    const run = await runBatches(from, {
-      ...plan,
-      agents: withFacts ? 'with facts' : 'without facts',
-      checkEveryMs: 500,
-      signal,
-    });
+  const unexpected = new UnexpectedAnswers();
+  const batches = async (from: BenchStack, agents: Agents): Promise<Run> => {
+    const run = await runBatches(from, { ...plan, agents, checkEveryMs: 500, signal });
     requireCorrect(run);
-    print(`      ${withFacts ? 'with' : 'without'} facts: ${whole(run.cpu.total)} µs per proof`);
+    print(`      ${agents}: ${whole(run.cpu.total)} µs per proof`);
     return run;
   };
-  const unexpected = new UnexpectedAnswers();
-  const [without, having]: [BatchRun[], BatchRun[]] = [[], []];
-  const singles = CALLERS.map((callers): Singles => ({ callers, without: [], having: [] }));
-  for (let i = 0; i < rounds; i += 1) {
-    // Alternates the order, because unfinished work of a batch run slows the next run.
-    if (i % 2 === 0) without.push(await load(stack, false));
-    having.push(await load(bound, true));
-    if (i % 2 === 1) without.push(await load(stack, false));
-    for (const { callers, ...runs } of singles) {
-      const options = { ...plan, callers, unexpected, signal };
+  const kinds = [
+    { name: 'batch admission', load: batches },
+    ...CALLERS.map((callers) => ({
+      name: `single admission, ${String(callers)} at a time`,
+      load: (from: BenchStack, agents: Agents) =>
+        admitSingles(from, { ...plan, agents, callers, unexpected, signal }),
+    })),
+  ];
+  const loads = kinds.flatMap(({ load }) =>
+    (
+      [
+        [bound, 'with facts'],
+        [stack, 'without facts'],
+      ] as const
+    ).map(([from, agents]) => async () => {
+      // Unfinished work of a load would slow the next load.
       await untilIdle(stack, signal);
-      runs.without.push(await admitSingles(stack, { ...options, agents: 'without facts' }));
-      await untilIdle(stack, signal);
-      runs.having.push(await admitSingles(bound, { ...options, agents: 'with facts' }));
-    }
-  }
-  const compared = (
-    name: string,
-    unit: string,
-    of: (run: Run) => number,
-    target: object,
-    [having, without]: readonly [Run[], Run[]],
-  ): Result =>
-    resultOf({
-      name,
-      unit,
-      ...comparedRounds(
-        having.map(of),
-        'the same envelopes without facts, unrestricted key',
-        without.map(of),
-      ),
-      target: { ratio: target },
-      note: `${String(rounds)} interleaved rounds; 50,000 different amounts`,
-    });
-  return [
-    ...[
-      { name: 'batch admission', having, without },
-      ...singles.map(({ callers, ...runs }) => ({
-        name: `single admission, ${String(callers)} at a time`,
-        ...runs,
-      })),
-    ].flatMap(({ name, having, without }) => {
-      const runs = [having, without] as const;
-      const named = `facts and bound key: ${name}`;
-      return [
-        compared(`${named}, CPU per proof`, 'µs', ({ cpu }) => cpu.total, { atMost: 1.1 }, runs),
-        compared(named, 'proofs/s', rateOf, { atLeast: 0.9 }, runs),
-      ];
+      return load(from, agents);
     }),
+  );
+  const runs = await interleaved(rounds, loads);
+  return [
+    ...kinds.flatMap(({ name }, at) => results(name, runs[2 * at]!, runs[2 * at + 1]!)),
     unexpected.result('facts and bound key: single admission, errors', 'all single admissions'),
   ];
 }
 
-type Run = Pick<BatchRun, 'proofs' | 'seconds' | 'cpu'>;
-type Singles = { callers: number } & Record<'without' | 'having', Run[]>;
+function results(kind: string, having: readonly Run[], without: readonly Run[]): Result[] {
+  const name = `facts and bound key: ${kind}`;
+  const what = 'the same envelopes without facts, unrestricted key';
+  const note = `${String(having.length)} interleaved rounds; 50,000 different amounts`;
+  const compared = (of: (run: Run) => number) =>
+    comparedRounds(having.map(of), what, without.map(of));
+  const cpu = compared((one) => one.cpu.total);
+  const target = { ratio: { atMost: 1.1 } };
+  return [
+    resultOf({ name: `${name}, CPU per proof`, unit: 'µs', ...cpu, target, note }),
+    resultOf({
+      name,
+      unit: 'proofs/s',
+      ...compared(rateOf),
+      target: { ratio: { atLeast: 0.9 } },
+      note,
+    }),
+  ];
+}
 
 /** Runs callers, each of which sends its next admission after the answer to the previous one. */
 async function admitSingles(
   { engineUrl, registry, watched }: BenchStack,
-  options: Required<Pick<ItemSource, 'agents'>> & {
+  options: {
+    agents: Agents;
     callers: number;
     warmUpSeconds: number;
     seconds: number;

@@ -43,18 +43,12 @@ async function run(context: RunContext): Promise<Result[]> {
   ];
 }
 
-interface Publishing {
-  cycles: number;
-  each: number;
-  /** Bytes written, in whole pages, as the kernel counts them. */
-  written: number;
-  published: number;
-}
+type Publishing = Awaited<ReturnType<typeof measurePublishing>>;
 
 async function measurePublishing(
   registry: BenchRegistry,
   { cycles, each, signal }: { cycles: number; each: number; signal: AbortSignal },
-): Promise<Publishing> {
+) {
   return withCleanup(async (cleanup) => {
     const { append } = await startAppender(registry, signal, cleanup);
     const publisher = startProgram('publisher', registry, cleanup);

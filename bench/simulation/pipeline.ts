@@ -68,16 +68,6 @@ export interface Setup {
   seconds?: number;
 }
 
-export interface Outcome {
-  /** Seconds from commit to publication. */
-  p50: number;
-  p99: number;
-  /** Age in seconds of the oldest accepted proof that is not public at the end. */
-  oldestPending: number;
-  /** The resource with the greatest busy fraction. */
-  busiest: { name: string; busy: number };
-}
-
 const REQUEST_ITEMS = 500;
 const GROUP_ITEMS = 1_000;
 const GROUPS_PER_WORKER = 2;
@@ -266,7 +256,7 @@ function publish(
 }
 
 /** Simulates `rate` proofs per second in all. The same setup and rate give the same result. */
-export function simulate(setup: Setup, rate: number): Outcome {
+export function simulate(setup: Setup, rate: number) {
   const { seconds = 40, shares, publishing, cores: count } = setup;
   const clock = new Clock();
   const random = generator(1);
@@ -291,14 +281,17 @@ export function simulate(setup: Setup, rate: number): Outcome {
   clock.runUntil(seconds * 1_000);
   const delays = logs.flatMap((log) => log.delays);
   const shareds = [map, shared, cores].filter((server) => server !== null);
-  const busy = [...logs.flatMap(({ servers }) => servers), ...shareds]
+  /** The resource with the greatest busy fraction. */
+  const busiest = [...logs.flatMap(({ servers }) => servers), ...shareds]
     .map(({ name, busyMs, width }) => ({ name, busy: busyMs / clock.now / width }))
     .reduce((most, one) => (one.busy > most.busy ? one : most));
   return {
+    /** Seconds from commit to publication. */
     p50: percentile(delays, 50) / 1_000,
     p99: percentile(delays, 99) / 1_000,
+    /** Age in seconds of the oldest accepted proof that is not public at the end. */
     oldestPending: Math.max(...logs.map((log) => log.oldestPendingMs())) / 1_000,
-    busiest: busy,
+    busiest,
   };
 }
 

@@ -11,7 +11,7 @@ import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { Pool } from '#sql/db/transaction';
 import { readTile } from '#sql/log/log';
-import { snapshotSourceOf } from '../snapshot-source.js';
+import { snapshotSourceOf } from '#api/public/snapshot/remote-source';
 import { pinning } from '../trust.js';
 
 export interface PublishedLog {

@@ -17,7 +17,7 @@ import type { QueueToRead } from '#runtime/queue/backend';
 
 /** Bull Board, read-only and protected by a key. */
 export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log: Logger): Express {
-  const adapter = new QuietAdapter(log);
+  const adapter = new ExpressAdapter();
   adapter.setBasePath('');
   createBullBoard({
     queues: queues.map((queue) => new BullMQAdapter(queue as Queue, { readOnlyMode: true })),
@@ -31,6 +31,12 @@ export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log:
         pollingInterval: { showSetting: true },
       },
     },
+  });
+  // Hides error messages of Redis or PostgreSQL, which Bull Board would show.
+  adapter.setErrorHandler((error) => {
+    if (isBadRequest(error)) return { status: 400, body: `${NOT_FOUND}\n` };
+    log.error({ err: error }, 'queue dashboard: request failed');
+    return { status: 500, body: `${UNREADABLE}\n` };
   });
   const app = express();
   app.disable('x-powered-by');
@@ -46,23 +52,6 @@ const NOT_FOUND = 'Not found.';
 
 /** Whether Express rejected the URL. */
 const isBadRequest = (error: unknown): boolean => (error as { status?: unknown }).status === 400;
-
-type HandleError = Parameters<ExpressAdapter['setErrorHandler']>[0];
-
-/** Hides error messages of Redis or PostgreSQL, which Bull Board would show. */
-class QuietAdapter extends ExpressAdapter {
-  constructor(private readonly log: Logger) {
-    super();
-  }
-
-  override setErrorHandler(_handler: HandleError): this {
-    return super.setErrorHandler((error) => {
-      if (isBadRequest(error)) return { status: 400, body: `${NOT_FOUND}\n` };
-      this.log.error({ err: error }, 'queue dashboard: request failed');
-      return { status: 500, body: `${UNREADABLE}\n` };
-    });
-  }
-}
 
 /** Limit of jobs per request, which loads them all into memory; the dashboard requests far fewer. */
 const MAX_PAGE = 100;

@@ -65,8 +65,6 @@ const usageError = (message: string): OperatorError =>
 interface FsckTerminal {
   out(text: string): void;
   err(text: string): void;
-  /** Whether `err` is a terminal. */
-  isTerminal?: boolean;
   signal?: AbortSignal;
 }
 
@@ -117,7 +115,7 @@ async function run(
   };
   const state = await StateStore.open(file, identity, given.restart);
   const sql = databaseUrl === null ? null : await openDatabase(databaseUrl, 'fsck', FSCK_POOL);
-  const bar = progressBar(terminal.isTerminal === true);
+  const bar = progressBar();
   try {
     const log = sql === null ? pinned : await acceptedLogKeys(sql, pinned);
     const result = await fsck({
@@ -231,8 +229,8 @@ function document(result: FsckResult, exitCode: number, seconds: number) {
   };
 }
 
-function progressBar(isTerminal: boolean) {
-  if (!isTerminal) return { show: () => undefined, end: () => undefined };
+/** Shows nothing if standard error is not a terminal. */
+function progressBar() {
   const bar = new SingleBar({
     format: '{stage} {bar} {value} of {total}, {eta_formatted} left',
     hideCursor: true,

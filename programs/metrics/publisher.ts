@@ -154,10 +154,3 @@ export function publisherMetrics(
     },
   };
 }
-
-export function watchedBy(...watches: readonly CycleObserver[]): CycleObserver {
-  return {
-    went: (report, ms) => watches.forEach((watch) => watch.went(report, ms)),
-    failed: (error, ms) => watches.forEach((watch) => watch.failed?.(error, ms)),
-  };
-}

@@ -10,7 +10,7 @@ import { OperatorError } from '../process/operator-error.js';
 import { spawnAs, clusterOf, type Place } from './place.js';
 import type { Binaries } from './binaries.js';
 
-interface PostgresExit {
+export interface PostgresExit {
   code: number | null;
   signal: NodeJS.Signals | null;
   /** Whether `stop` was called; otherwise the server crashed. */
@@ -26,14 +26,7 @@ export interface ServerOptions {
   signal?: AbortSignal;
 }
 
-export interface Server {
-  pid: number;
-  port: number;
-  /** Resolves when the server has exited, whether stopped or crashed. */
-  exited: Promise<PostgresExit>;
-  /** Fast shutdown: sessions end, and committed data is on disk. */
-  stop(): Promise<void>;
-}
+export type Server = Awaited<ReturnType<typeof startServer>>;
 
 /** Longest wait for the remaining processes of a killed predecessor. */
 const REMAINS_MS = 6_000;
@@ -98,7 +91,7 @@ async function launch(
   { port: asked, settings, signal: stopping }: ServerOptions,
   log: Pick<Logger, 'debug'>,
   output: string[],
-): Promise<Server | null> {
+) {
   const cluster = clusterOf(place);
   const port = asked === 0 ? await freePort() : asked;
   const child = spawn(binaries.postgres, ['-D', cluster, ...parameters(port, settings)], {
@@ -110,6 +103,7 @@ async function launch(
   });
   let isExpected = false;
   let isRunning = true;
+  /** Resolves when the server has exited, whether stopped or crashed. */
   const exited = new Promise<PostgresExit>((resolve) => {
     const end = (code: number | null, signal: NodeJS.Signals | null): void => {
       isRunning = false;
@@ -132,6 +126,7 @@ async function launch(
   const watchdog = watch(pid, place);
   void exited.then(() => watchdog.kill('SIGKILL'));
 
+  /** Fast shutdown: sessions end, and committed data is on disk. */
   const stop = async (): Promise<void> => {
     isExpected = true;
     child.kill('SIGINT');
@@ -162,7 +157,7 @@ export async function startServer(
   place: Place,
   options: ServerOptions,
   log: Pick<Logger, 'debug'>,
-): Promise<Server> {
+) {
   const cluster = clusterOf(place);
   const output: string[] = [];
   const began = Date.now();

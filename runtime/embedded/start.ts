@@ -10,24 +10,13 @@ import { createPrivateFile } from '../process/files.js';
 import { type Binaries, findBinaries } from './binaries.js';
 import { spawnAs, clusterOf, findPlace, type Place, rememberPlace, dropCluster } from './place.js';
 import { OperatorError } from '../process/operator-error.js';
-import { type Server, startServer } from './server.js';
+import { startServer } from './server.js';
 
 const run = promisify(execFile);
 
 const DATABASE = 'svc';
 
-export interface EmbeddedPostgres extends Server {
-  superuserUrl: string;
-  /**
-   * A stable password for a role, derived from a secret in DATA_DIR. The caller that creates the
-   * role sets this password.
-   */
-  rolePassword(role: string): string;
-  /** A URL with the password of the role: `rolePassword`, except for the superuser. */
-  urlFor(role: string, database?: string): string;
-  /** Calls `stop`, then removes the cluster. */
-  destroy(): Promise<void>;
-}
+export type EmbeddedPostgres = Awaited<ReturnType<typeof startEmbeddedPostgres>>;
 
 export interface EmbeddedPostgresOptions {
   dataDir: string;
@@ -119,9 +108,7 @@ async function checkVersion(binaries: Binaries, place: Place): Promise<void> {
 }
 
 /** Starts a private Postgres below `dataDir`, on a free loopback port. */
-export async function startEmbeddedPostgres(
-  options: EmbeddedPostgresOptions,
-): Promise<EmbeddedPostgres> {
+export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions) {
   const { log = quiet, settings = {}, port = 0, signal } = options;
   const dataDir = resolve(options.dataDir);
   await mkdir(dataDir, { recursive: true, mode: 0o755 });
@@ -145,8 +132,13 @@ export async function startEmbeddedPostgres(
     'embedded Postgres is ready',
   );
 
+  /**
+   * A stable password for a role, derived from a secret in DATA_DIR. The caller that creates the
+   * role sets this password.
+   */
   const rolePassword = (role: string): string =>
     createHmac('sha256', password).update(`role ${role}`).digest('base64url');
+  /** A URL with the password of the role: `rolePassword`, except for the superuser. */
   const urlFor = (role: string, database: string = DATABASE): string => {
     const secret = role === SUPERUSER ? password : rolePassword(role);
     return `postgres://${encodeURIComponent(role)}:${secret}@127.0.0.1:${String(server.port)}/${encodeURIComponent(database)}`;
@@ -162,7 +154,8 @@ export async function startEmbeddedPostgres(
     superuserUrl: urlFor(SUPERUSER),
     rolePassword,
     urlFor,
-    destroy: async () => {
+    /** Calls `stop`, then removes the cluster. */
+    destroy: async (): Promise<void> => {
       await server.stop();
       await dropCluster(dataDir);
     },

@@ -175,13 +175,7 @@ export function boundConnections(
  * Bounds the pipelined requests of one connection that wait for their responses: Node would keep
  * reading for as long as a client sends.
  */
-export function createPipelineBound(atMost: number): {
-  add(socket: Socket, response: ServerResponse): void;
-  /** Requests whose responses are not finished. */
-  count(socket: Socket): number;
-  /** Bytes of responses that the client has not read. */
-  unread(socket: Socket): number;
-} {
+export function createPipelineBound(atMost: number) {
   interface Pipeline {
     open: Set<ServerResponse>;
     isHeld: boolean;
@@ -198,8 +192,10 @@ export function createPipelineBound(atMost: number): {
     socket.pause();
   };
   return {
-    count: (socket) => waiting.get(socket)?.open.size ?? 0,
-    unread(socket) {
+    /** Requests whose responses are not finished. */
+    count: (socket: Socket): number => waiting.get(socket)?.open.size ?? 0,
+    /** Bytes of responses that the client has not read. */
+    unread(socket: Socket): number {
       let bytes = socket.writableLength;
       // Responses that wait for an earlier response are not in the buffer of the socket yet.
       for (const one of waiting.get(socket)?.open ?? []) {
@@ -207,7 +203,7 @@ export function createPipelineBound(atMost: number): {
       }
       return bytes;
     },
-    add(socket, response) {
+    add(socket: Socket, response: ServerResponse): void {
       const known = waiting.get(socket);
       const state = known ?? { open: new Set(), isHeld: false };
       if (known === undefined) waiting.set(socket, state);

@@ -2,7 +2,6 @@ import {
   createServer,
   IncomingMessage,
   type RequestListener,
-  type Server,
   ServerResponse,
   type ServerOptions,
   STATUS_CODES,
@@ -76,13 +75,7 @@ export interface ListenOptions {
   messages?: MessagePrototypes;
 }
 
-export interface HttpServer {
-  url: string;
-  port: number;
-  server: Server;
-  /** After `drainDelayMs`, accepts no new connections and finishes requests in flight, for at most `graceMs`. */
-  close(graceMs?: number): Promise<void>;
-}
+export type HttpServer = Awaited<ReturnType<typeof listen>>;
 
 function explain(error: NodeJS.ErrnoException, options: ListenOptions): Error {
   const { host, port, portVariable = 'the port', hostVariable = 'LISTEN_ADDRESS' } = options;
@@ -204,10 +197,7 @@ export async function probePorts(choices: readonly PortChoice[]): Promise<number
   }
 }
 
-export async function listen(
-  handler: RequestListener,
-  options: ListenOptions,
-): Promise<HttpServer> {
+export async function listen(handler: RequestListener, options: ListenOptions) {
   const limits: HttpLimits = { ...HTTP_LIMITS, ...options.limits };
   const { headersMs, requestMs } = limits;
   const { exclusive = false } = options;
@@ -282,6 +272,7 @@ export async function listen(
   const { port } = server.address() as AddressInfo;
   const host = isIPv6(options.host) ? `[${options.host}]` : options.host;
 
+  /** After `drainDelayMs`, accepts no new connections and finishes requests in flight, for at most `graceMs`. */
   async function close(graceMs = DEFAULT_GRACE_MS): Promise<void> {
     closing = true;
     const { drainDelayMs = 0 } = options;

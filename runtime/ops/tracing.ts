@@ -10,25 +10,8 @@ export interface TracingConfig {
   otelTracesSamplerArg?: number;
 }
 
-export interface RequestSpan {
-  /** The W3C context for later spans; null when the request is not sampled. */
-  traceparent: string | null;
-  end(name: string, attributes: Attributes): void;
-}
-
 /** Spans have ids and results, never a payload, a secret or a tenant's name. */
-export interface Tracing {
-  /** @param traceparent header of the request; a malformed one is ignored */
-  begin(traceparent: string | undefined): RequestSpan;
-  /** Records a past span. Times are in epoch milliseconds. */
-  record(
-    name: string,
-    of: { traceparent: string; proofId: string },
-    startedAt: number,
-    endedAt: number,
-    attributes?: Attributes,
-  ): void;
-}
+export type Tracing = NonNullable<Awaited<ReturnType<typeof openTracing>>>;
 
 const TRACEPARENT = /^00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})$/;
 
@@ -40,7 +23,7 @@ export async function openTracing(
   program: string,
   { otelExporterOtlpEndpoint: endpoint, otelTracesSamplerArg: ratio = 1 }: TracingConfig,
   { onStop, log }: Pick<ProgramContext, 'onStop' | 'log'>,
-): Promise<Tracing | null> {
+) {
   if (endpoint === null) return null;
   const [api, sdk, { OTLPTraceExporter }, { resourceFromAttributes }] = await Promise.all([
     import('@opentelemetry/api'),
@@ -96,18 +79,28 @@ export async function openTracing(
     });
   };
   return {
-    begin: (traceparent) => {
+    /** @param traceparent header of the request; a malformed one is ignored */
+    begin: (traceparent: string | undefined) => {
       const span = tracer.startSpan(
         'request',
         { kind: api.SpanKind.SERVER },
         contextOf(traceparent),
       );
       return {
+        /** The W3C context for later spans; null when the request is not sampled. */
         traceparent: traceparentOf(span),
-        end: (name, attributes) => void span.updateName(name).setAttributes(attributes).end(),
+        end: (name: string, attributes: Attributes) =>
+          void span.updateName(name).setAttributes(attributes).end(),
       };
     },
-    record: (name, { traceparent, proofId }, startedAt, endedAt, attributes = {}) => {
+    /** Records a past span. Times are in epoch milliseconds. */
+    record: (
+      name: string,
+      { traceparent, proofId }: { traceparent: string; proofId: string },
+      startedAt: number,
+      endedAt: number,
+      attributes: Attributes = {},
+    ): void => {
       const options = { startTime: startedAt, attributes: { ...attributes, proof_id: proofId } };
       tracer.startSpan(name, options, contextOf(traceparent)).end(endedAt);
     },

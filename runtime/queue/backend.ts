@@ -306,34 +306,16 @@ export async function migrateQueues(ownerUrl: string, signal?: AbortSignal): Pro
 }
 
 /**
- * Grants `roles` row access to the queue's tables, but no DDL. Skips missing roles. The queue is
- * not authoritative, so a role gains nothing by forging jobs.
- */
-export async function grantQueueAccess(ownerUrl: string, roles: readonly string[]): Promise<void> {
-  await asOwner(ownerUrl, async (client) => {
-    const found = await client.query<{ rolname: string }>(
-      'select rolname from pg_roles where rolname = any($1)',
-      [roles],
-    );
-    for (const { rolname } of found.rows) {
-      const role = client.escapeIdentifier(rolname);
-      await client.query(`
-        grant usage on schema ${SCHEMA} to ${role};
-        grant select, insert, update, delete on all tables in schema ${SCHEMA} to ${role};
-        revoke insert, update, delete on ${SCHEMA}.migration from ${role};
-        grant usage, select on all sequences in schema ${SCHEMA} to ${role};
-        grant execute on all functions in schema ${SCHEMA} to ${role};`);
-    }
-  });
-}
-
-/**
  * Role of the queue dashboard: it can read the queue's tables and has no access to the registry.
  */
 export const BOARD_ROLE = 'svc_board';
 
-/** Creates a role that can only read the queue's tables. */
-export async function grantQueueReading(ownerUrl: string): Promise<void> {
+/**
+ * Grants the engine and the worker row access to the queue's tables, but no DDL, and creates the dashboard's role. The
+ * queue is not authoritative, so a role gains nothing by forging jobs.
+ */
+export async function grantQueueAccess(ownerUrl: string): Promise<void> {
+  const roles = 'svc_engine, svc_worker';
   await asOwner(ownerUrl, (client) =>
     client.query(`
       do $$ begin
@@ -341,8 +323,12 @@ export async function grantQueueReading(ownerUrl: string): Promise<void> {
       exception when duplicate_object or unique_violation then
         null; -- roles belong to the cluster
       end $$;
-      grant usage on schema ${SCHEMA} to ${BOARD_ROLE};
-      grant select on all tables in schema ${SCHEMA} to ${BOARD_ROLE};`),
+      grant usage on schema ${SCHEMA} to ${roles}, ${BOARD_ROLE};
+      grant select on all tables in schema ${SCHEMA} to ${roles}, ${BOARD_ROLE};
+      grant insert, update, delete on all tables in schema ${SCHEMA} to ${roles};
+      revoke insert, update, delete on ${SCHEMA}.migration from ${roles};
+      grant usage, select on all sequences in schema ${SCHEMA} to ${roles};
+      grant execute on all functions in schema ${SCHEMA} to ${roles};`),
   );
 }
 

@@ -73,15 +73,6 @@ export interface QueueState {
 
 const STATES = ['waiting', 'active', 'delayed', 'failed'] as const;
 
-interface JobQueue {
-  /** Rejects when the queue is unreachable. */
-  ping(): Promise<void>;
-  /** Jobs that no worker has taken yet. */
-  depth(): Promise<number>;
-  stats(): Promise<QueueState>;
-  close(): Promise<void>;
-}
-
 /**
  * Adds a job; returns its id. Rejects within seconds when the queue is unreachable. `requests` has the
  * request id of each id, for the worker's log lines. Delivery is not guaranteed: pending work is in the
@@ -89,33 +80,23 @@ interface JobQueue {
  */
 type Add = (ids: readonly string[], requests?: readonly string[]) => Promise<string>;
 
+export type AdmitQueue = ReturnType<typeof openAdmitQueue>;
+export type BatchQueue = ReturnType<typeof openBatchQueue>;
+
 /** The queue from engines to workers. A PostgreSQL notification, not a job, announces single admissions. */
-export interface AdmitQueue extends JobQueue {
-  addRevocations: Add;
-  /** Announces new batches, by their ids without prefix. */
-  addBatches: Add;
-}
-
-/** The queue of batch work. Each job has the ids of leased chunks. */
-export interface BatchQueue extends JobQueue {
-  addChunks: Add;
-}
-
-export function openAdmitQueue(config: QueueConfig, options: QueueOptions = {}): AdmitQueue {
+export function openAdmitQueue(config: QueueConfig, options: QueueOptions = {}) {
   const { add, ...queue } = openProducer(config, 'admit', options);
+  // `addBatches` announces new batches, by their ids without prefix.
   return { ...queue, addRevocations: add(JOB.revocations), addBatches: add(JOB.batches) };
 }
 
-export function openBatchQueue(config: QueueConfig, options: QueueOptions = {}): BatchQueue {
+/** The queue of batch work. Each job has the ids of leased chunks. */
+export function openBatchQueue(config: QueueConfig, options: QueueOptions = {}) {
   const { add, ...queue } = openProducer(config, 'batch', options);
   return { ...queue, addChunks: add(JOB.chunks) };
 }
 
-function openProducer(
-  config: QueueConfig,
-  name: QueueName,
-  options: QueueOptions,
-): JobQueue & { add: (job: string) => Add } {
+function openProducer(config: QueueConfig, name: QueueName, options: QueueOptions) {
   const onError = logTo(options.log ?? logger('queue'), 'enqueueing');
   let current: Promise<OpenQueue> | null = null;
   let closed = false;
@@ -164,17 +145,19 @@ function openProducer(
 
   return {
     add,
-    ping: async () => void (await depth()),
+    /** Rejects when the queue is unreachable. */
+    ping: async (): Promise<void> => void (await depth()),
+    /** Jobs that no worker has taken yet. */
     depth,
     stats: () =>
-      ask(async (queue) => {
+      ask(async (queue): Promise<QueueState> => {
         const counts = await queue.getJobCounts(...STATES);
         const [oldest] = await queue.getWaiting(0, 0);
         const jobs = { waiting: 0, active: 0, delayed: 0, failed: 0 };
         for (const state of STATES) jobs[state] = counts[state] ?? 0;
         return { jobs, oldestAt: oldest?.timestamp ?? null };
       }),
-    close: async () => {
+    close: async (): Promise<void> => {
       closed = true;
       const opened = await current?.catch(() => null);
       if (opened) await shut(opened, CLOSE_MS);
@@ -182,17 +165,10 @@ function openProducer(
   };
 }
 
-export interface Running {
-  /** Resolves when the task first runs; an unreachable queue delays this. */
-  ready: Promise<void>;
-  isRunning(): boolean;
-  close(): Promise<void>;
-}
-
 type Runner = Opened<Member & { run(): Promise<void> }>;
 
 /** Keeps a client running: opens it again after a failure, until the backend is reachable. */
-function keepRunning(open: () => Runner, report: (error: unknown) => void): Running {
+function keepRunning(open: () => Runner, report: (error: unknown) => void) {
   const closing = new AbortController();
   let opening: Runner | null = null;
   let running: Runner | null = null;
@@ -229,9 +205,10 @@ function keepRunning(open: () => Runner, report: (error: unknown) => void): Runn
     if (!closing.signal.aborted) report(error);
   });
   return {
+    /** Resolves when the task first runs; an unreachable queue delays this. */
     ready,
     isRunning: () => running !== null && !closing.signal.aborted,
-    close: async () => {
+    close: async (): Promise<void> => {
       closing.abort();
       opening?.abandon();
       if (running !== null) await shut(running, CLOSE_WORKER_MS);
@@ -252,7 +229,7 @@ export function openConsumer(
   name: QueueName,
   handlers: Partial<Record<JobKind, Handler>>,
   options: QueueOptions & { concurrency: number },
-): Running {
+) {
   const report = logTo(options.log ?? logger('queue'), 'job consumer');
   const processor: AdmitProcessor = async (job) => {
     const read = readJob(job.data);

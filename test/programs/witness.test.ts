@@ -12,7 +12,7 @@ import { afterAll, expect, it } from 'vitest';
 import { findCosignature } from '#protocol/cosignature';
 import { COSIGNATURE_TYPE, formatVkey, parseVkey } from '#protocol/note';
 import { openCosignedHeads } from '#programs/witness/heads';
-import { readWitnessPolicy } from '#programs/witness-policy';
+import { readWitnessPolicy } from '#programs/trust';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { leafHashes } from '../fixtures/leaves.js';

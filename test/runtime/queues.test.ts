@@ -32,7 +32,7 @@ beforeAll(async () => {
   // Runs two concurrent migrations, like programs that start at the same time.
   const ownerUrl = firstHostDown(database.superuserUrl);
   await Promise.all([migrateQueues(ownerUrl), migrateQueues(ownerUrl)]);
-  await grantQueueAccess(database.superuserUrl, ['svc_engine', 'svc_worker', 'svc_absent']);
+  await grantQueueAccess(database.superuserUrl);
   if (withRedis) redis = await startRedis();
 });
 

@@ -202,16 +202,10 @@ export interface ParsedBatch {
   fault: Problem | null;
 }
 
-export interface BatchLimits {
-  body: number;
-  item: number;
-  items: number;
-}
-
 /** Throws a problem that ends the reading of the body early. Problems of items, and `fault`, are in the result. */
 export async function parseBatch(
   req: IncomingMessage,
-  limits: BatchLimits,
+  limits: { body: number; item: number; items: number },
   caller: Caller,
   upload: BatchUpload,
 ): Promise<ParsedBatch> {

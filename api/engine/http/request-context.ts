@@ -2,7 +2,7 @@ import type { NextFunction, Request, RequestHandler, Response } from 'express';
 import { v7 as uuidv7 } from 'uuid';
 import { newProofId } from '#protocol/ids';
 import { requestIdFrom } from '#runtime/http/request-ids';
-import type { RequestSpan } from '#runtime/ops/tracing';
+import type { Tracing } from '#runtime/ops/tracing';
 import { securityHeaders } from '../../http/responses.js';
 import type { EngineContext } from '../context.js';
 
@@ -32,7 +32,7 @@ export function requestIdOf(res: Response): string {
   return localsOf(res).request_id;
 }
 
-const traces = new WeakMap<Response, RequestSpan>();
+const traces = new WeakMap<Response, ReturnType<Tracing['begin']>>();
 
 /** The trace context of a sampled request; null otherwise. */
 export const traceparentOf = (res: Response): string | null => traces.get(res)?.traceparent ?? null;

@@ -4,7 +4,6 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import {
   inclusionResponseSchema,
   type InclusionResponse,
-  type InclusionProof,
   type ProofExport,
 } from '#protocol/schemas/proof-export';
 import type { AepKeyEntry, LogEntry, ProofEntry } from '#protocol/schemas/log-entry';
@@ -95,17 +94,14 @@ export function tlogProofOf({ under }: ProvenInclusion): string | null {
   });
 }
 
-export interface ProvenInclusion {
-  leafHash: Uint8Array;
-  /** The checkpoint with the path to its root; null while no checkpoint covers the leaf. */
-  under: { checkpoint: StoredCheckpoint; path: Uint8Array[]; proof: InclusionProof } | null;
-}
+type ProvenInclusion = Awaited<ReturnType<typeof proveInclusion>>;
 
 /**
  * Proves a leaf from O(log n) tiles, and verifies the proof.
  *
  * @param read returns no bytes for a missing tile
  * @param subtrees shared by proofs under this checkpoint
+ * @returns `under`: the checkpoint with the path to its root; null while no checkpoint covers the leaf
  * @throws Problem integrity_failure
  */
 export async function proveInclusion(
@@ -115,7 +111,7 @@ export async function proveInclusion(
   checkpoint: StoredCheckpoint | null,
   index = stored.leafIndex,
   subtrees?: SubtreeHashes,
-): Promise<ProvenInclusion> {
+) {
   const hash = leafHash(nativeSha256, canonicalBytes(entry));
   if (checkpoint === null || index >= checkpoint.treeSize) return { leafHash: hash, under: null };
   const { note, treeSize, root } = checkpoint;

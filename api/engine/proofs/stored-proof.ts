@@ -3,11 +3,10 @@ import {
   buildReceipt,
   requestTypeOf,
   proofRecordHash,
-  type Receipt,
   type ReceiptFacts,
 } from '#protocol/aep';
 import { equalBytes, toHex, utf8 } from '#protocol/bytes';
-import { type Disclosure, disclosuresOf, saltsFrom } from '#protocol/commitments';
+import { disclosuresOf, saltsFrom } from '#protocol/commitments';
 import { isAepKeyEntry, proofEntryText } from '#protocol/entries';
 import { attempt } from '#protocol/errors';
 import { hashHex } from '#protocol/hash';
@@ -21,7 +20,7 @@ import { parseStrict } from '#protocol/json';
 import type { KeyedEntry } from '#protocol/keys';
 import { leafHash } from '#protocol/merkle';
 import type { ExecuteRequest } from '#protocol/schemas/admission';
-import { type Aep, aepSchema, isReport, type ProofRecord } from '#protocol/schemas/aep';
+import { type Aep, aepSchema, isReport } from '#protocol/schemas/aep';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import type { VerdictKey, VerdictStatement } from '#protocol/schemas/verdict';
@@ -68,14 +67,8 @@ export async function findWithPayload(
   return findProof(sql, tenantNo, proofId);
 }
 
-export interface ProofDocuments {
-  entry: ProofEntry;
-  /** Null after erasure: only the commitments in the log remain. */
-  payload: { aep: Aep; record: ProofRecord; receipt: Receipt; disclosures: Disclosure[] } | null;
-}
-
 /** Checks the rows against the hashes in the log, so that altered rows are never served as signed. */
-export function documentsOf(stored: StoredProof): ProofDocuments {
+export function documentsOf(stored: StoredProof) {
   if (!isLogged(stored)) throw altered(stored, 'the log entry');
   return { entry: entryOf(stored), payload: payloadOf(stored) };
 }
@@ -109,7 +102,8 @@ export function isLogged(stored: StoredProof): boolean {
   return hasIntakeTime && inTree !== null && equalBytes(hash, inTree);
 }
 
-function payloadOf(stored: StoredProof): ProofDocuments['payload'] {
+/** Returns null after erasure: only the commitments in the log remain. */
+function payloadOf(stored: StoredProof) {
   const { aep, keyId, proofId, request, requestHash, seed, signature } = stored;
   if (!aep || !signature || !request || !requestHash || !seed) {
     // A missing payload without a recorded erasure is a loss, not an erasure.

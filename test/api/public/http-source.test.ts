@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
-import { httpSource } from '#api/public/snapshot/http-source';
+import { httpSource } from '#api/public/snapshot/remote-source';
 import type { PublicServer } from '#api/public/server';
 import type { Publisher } from '#publisher/publisher';
 import { serveLocally } from '../../fixtures/local-server.js';

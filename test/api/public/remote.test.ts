@@ -1,7 +1,7 @@
 import { utimesSync, writeFileSync } from 'node:fs';
 import { relative } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type HttpSourceOptions } from '#api/public/snapshot/http-source';
+import { type HttpSourceOptions } from '#api/public/snapshot/remote-source';
 import { skipsNginx, withoutNginx } from '../../fixtures/nginx.js';
 import { pinning } from '../../fixtures/pins.js';
 import { startProgram } from '../../fixtures/program.js';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openOutcomeWaiters } from '#api/engine/admission/wait';
 import type { PublicServer } from '#api/public/server';
-import { httpSource } from '#api/public/snapshot/http-source';
+import { httpSource } from '#api/public/snapshot/remote-source';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { readPolicyFolder } from '#policy/policy-set';
 import { runPublisher } from '#publisher/run';

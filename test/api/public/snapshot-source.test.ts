@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { snapshotSourceOf } from '#programs/snapshot-source';
+import { snapshotSourceOf } from '#api/public/snapshot/remote-source';
 
 it.each([
   ['http://registry.example/snapshot', 'http'],

@@ -1,14 +1,55 @@
 import { LOCATION_PATH, pagePath } from '#protocol/snapshot/location';
+import { Limiter } from '#runtime/concurrency/limiter';
 import { BodyTooLongError, readAtMost } from '#runtime/http/read-at-most';
-import { lookupReads, type ReadLimits } from './lookup-reads.js';
-import type { SnapshotSource } from './source.js';
+import { isBucket, openStore } from '#runtime/store/open';
+import { StoreError, type SnapshotStore } from '#runtime/store/store';
+import { directorySource, type SnapshotSource } from './source.js';
 
-export interface HttpSourceOptions extends ReadLimits {
-  /** A request fails after this many milliseconds without a byte. */
+/** Opens the snapshot in a directory, in a bucket or below an http or https URL. */
+export async function snapshotSourceOf(place: string): Promise<SnapshotSource> {
+  if (isBucket(place)) return storeSource(await openStore(place));
+  return /^https?:/i.test(place) ? httpSource(place) : directorySource(place);
+}
+
+export interface HttpSourceOptions {
+  /** Limit in milliseconds of the wait of a read for a slot, and of a request without a byte. */
   timeoutMs?: number;
+  /** Maximum number of concurrent requests for lookups; requests of the poller are not limited. */
+  concurrency?: number;
+  /** Maximum number of queued reads; further reads fail at once. */
+  maxQueue?: number;
 }
 
 const TIMEOUT_MS = 5_000;
+const CONCURRENCY = 32;
+const MAX_QUEUE = 1024;
+
+/** Runs the reads of a remote snapshot. Lookups of the same file share a request, which waits for a slot. */
+function lookupReads(limits: HttpSourceOptions) {
+  const { timeoutMs = TIMEOUT_MS, concurrency = CONCURRENCY, maxQueue = MAX_QUEUE } = limits;
+  // When the origin hangs, a lookup waits at most once for a slot and once for its own request.
+  const limiter = new Limiter({
+    total: concurrency,
+    perOwner: concurrency,
+    maxWaiting: maxQueue,
+    timeoutMs,
+  });
+  const inFlight = new Map<string, Promise<Uint8Array | null>>();
+  return (
+    path: string,
+    isUrgent: boolean,
+    fetchIt: () => Promise<Uint8Array | null>,
+  ): Promise<Uint8Array | null> => {
+    if (isUrgent) return fetchIt();
+    let fetching = inFlight.get(path);
+    if (fetching === undefined) {
+      fetching = limiter.run(0, fetchIt).finally(() => inFlight.delete(path));
+      inFlight.set(path, fetching);
+    }
+    return fetching;
+  };
+}
+
 /** Smallest average rate: a slower request fails. */
 const MIN_BYTES_PER_SECOND = 64 * 1024;
 
@@ -25,12 +66,6 @@ const PAGE_LIMIT = 8 * 1024 * 1024;
 /** Errors of a reused connection that the origin closed (RFC 9112 §9.6): retry once. */
 const STALE_CONNECTION = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
 
-interface OriginAnswer {
-  status: number;
-  /** The body; null unless the status is 200. */
-  bytes: Uint8Array | null;
-}
-
 /**
  * Callers verify every byte, so origin and network need not be trusted. Messages of errors are public,
  * so they never name the origin.
@@ -41,12 +76,15 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
   const inFlight = new Set<AbortController>();
   let isClosed = false;
 
-  /** @param limit the largest expected body, in bytes, from which the deadline follows */
+  /**
+   * @param limit the largest expected body, in bytes, from which the deadline follows
+   * @returns null if the origin has no such file
+   */
   async function get(
     path: string,
     limit: number,
     headers: Record<string, string> = {},
-  ): Promise<OriginAnswer> {
+  ): Promise<Uint8Array | null> {
     const stop = new AbortController();
     inFlight.add(stop);
     const abort = (): void => stop.abort();
@@ -56,8 +94,9 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
     try {
       response = await request(path, headers, stop.signal);
       const { status } = response;
-      const bytes = status === 200 ? await bodyOf(response, path, limit, idle) : null;
-      return { status, bytes };
+      if (status === 200) return await bodyOf(response, path, limit, idle);
+      if (status === 404) return null;
+      throw unexpected(path, status);
     } finally {
       // Cancels an unread body, which closes the connection if the body is still arriving.
       if (response?.bodyUsed === false) await response.body?.cancel().catch(() => undefined);
@@ -90,33 +129,17 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
     }
   }
 
-  /** Sends no `If-None-Match`: many servers derive ETags from whole seconds, and the file changes more often. */
-  async function fetchLocation(): Promise<Uint8Array | null> {
-    const { status, bytes } = await get(LOCATION_PATH, LOCATION_LIMIT, {
-      'Cache-Control': 'no-cache',
-    });
-    if (bytes === null && status !== 404) throw unexpected(LOCATION_PATH, status);
-    return bytes;
-  }
-
-  function file(path: string, limit: number, isUrgent: boolean): Promise<Uint8Array | null> {
-    return run(path, isUrgent, async () => {
-      const { status, bytes } = await get(path, limit);
-      if (bytes === null && status !== 404) throw unexpected(path, status);
-      return bytes;
-    });
-  }
-
   return {
     kind: 'http',
-    location: fetchLocation,
+    // Sends no `If-None-Match`: many servers derive ETags from whole seconds, and the file changes more often.
+    location: () => get(LOCATION_PATH, LOCATION_LIMIT, { 'Cache-Control': 'no-cache' }),
     logFile: (path, isUrgent = false) => {
       const limit = path.startsWith('tile/entries/') ? BUNDLE_LIMIT : TILE_LIMIT;
-      return file(path, limit, isUrgent);
+      return run(path, isUrgent, () => get(path, limit));
     },
     async page(page, isUrgent = false) {
       const path = pagePath(page);
-      const bytes = await file(path, PAGE_LIMIT, isUrgent);
+      const bytes = await run(path, isUrgent, () => get(path, PAGE_LIMIT));
       if (bytes === null) throw unexpected(path, 404);
       return bytes;
     },
@@ -148,4 +171,23 @@ const unexpected = (path: string, status: number): Error =>
 function codeOf(error: unknown): string {
   const { cause } = error as { cause?: { code?: unknown } };
   return String(cause?.code);
+}
+
+/** A snapshot in a bucket. Callers verify every byte. */
+function storeSource(store: SnapshotStore): SnapshotSource {
+  const run = lookupReads({});
+  const read = (path: string, isUrgent: boolean): Promise<Uint8Array | null> =>
+    run(path, isUrgent, () => store.read(path));
+  return {
+    kind: 'bucket',
+    location: () => store.read(LOCATION_PATH),
+    logFile: (path, isUrgent = false) => read(path, isUrgent),
+    async page(page, isUrgent = false) {
+      const path = pagePath(page);
+      const bytes = await read(path, isUrgent);
+      if (bytes === null) throw new StoreError(`${store.where} has no ${path}`);
+      return bytes;
+    },
+    close: () => undefined,
+  };
 }
