@@ -7,7 +7,6 @@ import { receiptEvidenceOf } from '../engine/receipt-evidence.js';
 import { SdkError } from '../errors.js';
 import { type EngineOptions, invalidInput } from '../options.js';
 import { openBreaker } from './breaker.js';
-import { notAdmitted } from './not-admitted.js';
 import {
   type AdapterOptions,
   type Admission,
@@ -15,10 +14,9 @@ import {
   type Outcome,
   requireOptions,
 } from './options.js';
-import { plainHash, resultHash } from './plain-json.js';
 import { openRounds } from './rounds.js';
-import { followStream, isStream } from './stream.js';
-import { actionOf } from './tool.js';
+import { followStream, isStream, plainHash, resultHash } from './stream.js';
+import { actionOf, notAdmitted } from './tool.js';
 
 /** Admits calls of tools, and records their outcomes, for every adapter. */
 export interface Gate {
