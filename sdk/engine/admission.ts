@@ -285,25 +285,30 @@ export function isAdmission<R extends Receipt>(
   return receipt.status === 'ADMITTED' && matches(receipt, expected);
 }
 
-/** The denial in a `policy_denied` problem; null unless the problem has the receipt of the expected decision. */
-export function denialIn<R extends Receipt>(
-  problem: Readonly<Record<string, unknown>>,
+/** A decision in a document; null unless the document has the receipt of the expected decision. */
+function decisionIn<R extends Receipt, Status extends Receipt['status']>(
+  document: object,
+  status: Status,
   expected: ExpectedReceipt<R>,
-): Denial | null {
-  const receipt = expected.schema.safeParse(problem['receipt']).data;
-  if (receipt?.status !== 'DENIED' || !matches(receipt, expected)) return null;
-  return { receipt: receipt as Denial['receipt'], ...explanationIn(problem) };
-}
-
-/** The reasons of a decision and their sentences, which an older engine may omit. */
-function explanationIn({ reasons, sentences }: Readonly<Record<string, unknown>>) {
+) {
+  // An older engine may omit the reasons and their sentences.
+  const { receipt: given, reasons, sentences } = document as Partial<Record<string, unknown>>;
+  const receipt = expected.schema.safeParse(given).data;
+  if (receipt?.status !== status || !matches(receipt, expected)) return null;
   return {
+    receipt: receipt as Receipt & { status: Status },
     reasons: Array.isArray(reasons) ? reasons.filter(isText) : [],
     sentences: Object.fromEntries(
       Object.entries(sentences ?? {}).filter((one): one is [string, string] => isText(one[1])),
     ),
   };
 }
+
+/** The denial in a `policy_denied` problem; null unless the problem has the receipt of the expected decision. */
+export const denialIn = <R extends Receipt>(
+  problem: object,
+  expected: ExpectedReceipt<R>,
+): Denial | null => decisionIn(problem, 'DENIED', expected);
 
 const undecidedSchema = z.discriminatedUnion('state', [
   admissionStatusSchema,
@@ -312,20 +317,15 @@ const undecidedSchema = z.discriminatedUnion('state', [
 
 /** The required approval in an answer; null unless the answer has the receipt of the expected decision. */
 export function approvalIn<R extends Receipt>(
-  answer: { receipt?: unknown; expires_at?: string; reasons?: unknown; sentences?: unknown },
+  answer: { expires_at?: string },
   expected: ExpectedReceipt<R>,
 ): RequiredApproval | null {
-  const receipt = expected.schema.safeParse(answer.receipt).data;
-  if (receipt?.status !== 'APPROVAL_REQUIRED' || !matches(receipt, expected)) return null;
   const { expires_at } = answer;
-  if (expires_at === undefined) return null;
-  const { reasons, sentences } = explanationIn(answer);
-  return { receipt: receipt as RequiredApproval['receipt'], reasons, sentences, expires_at };
+  const decision = decisionIn(answer, 'APPROVAL_REQUIRED', expected);
+  return decision === null || expires_at === undefined ? null : { ...decision, expires_at };
 }
 
-function isText(value: unknown): value is string {
-  return typeof value === 'string';
-}
+const isText = (value: unknown): value is string => typeof value === 'string';
 
 export type AdmissionState<R extends Receipt> =
   { state: 'admitted'; receipt: Admitted<R> } | { state: 'pending'; proofId: string };
@@ -363,7 +363,7 @@ function readAdmission<R extends Receipt>(
   const error = httpError(answer);
   const { problem, status } = error;
   if (problem?.code !== 'policy_denied') throw error;
-  const denial = denialIn({ ...problem }, expected);
+  const denial = denialIn(problem, expected);
   if (denial === null || status !== 403) throw mismatch(answer);
   const { registry_proof_id: proofId } = denial.receipt;
   throw new SdkError('policy_denied', problem.detail, { status, problem, denial, proofId });

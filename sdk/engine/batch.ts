@@ -12,9 +12,9 @@ import {
 } from '../../protocol/schemas/batch.js';
 import { canonicalBody } from '../canonical.js';
 import { SdkError, type Denial, type RequiredApproval, type ServiceProblem } from '../errors.js';
-import { readDocument, unexpected } from '../http/answers.js';
+import { readAbout, readDocument, unexpected } from '../http/answers.js';
 import type { HttpClient } from '../http/client.js';
-import { type Answer, openDeadline } from '../http/attempt.js';
+import { openDeadline } from '../http/attempt.js';
 import { type EngineOptions, invalidInput } from '../options.js';
 import {
   approvalIn,
@@ -253,7 +253,7 @@ export async function readBatchHttp(
 ): Promise<Batch> {
   const batchId = requireBatchId(input.batch_id);
   const answer = await openEngine(options).read({ method: 'GET', path: `/v1/batches/${batchId}` });
-  return readBatch(answer, batchId);
+  return readAbout(answer, batchSchema, 'batch', { batch_id: batchId });
 }
 
 /**
@@ -279,12 +279,6 @@ function requireBatchId(text: string): string {
   throw invalidInput('/batch_id', 'a batch id is batch_ and 32 lower-case hex characters');
 }
 
-function readBatch(answer: Answer, batchId: string): Batch {
-  const batch = readDocument(answer, batchSchema);
-  if (batch.batch_id === batchId) return batch;
-  throw unexpected(answer, 'the response is not about the requested batch');
-}
-
 /** Polls at growing intervals until the batch is complete. */
 async function waitForBatch(
   engine: HttpClient,
@@ -297,7 +291,8 @@ async function waitForBatch(
   try {
     let pending = -1;
     for (let pause = FIRST_POLL_MS; ; pause = Math.min(MAX_POLL_MS, pause * 1.5)) {
-      const batch = readBatch(await engine.read(request, deadline), batchId);
+      const answer = await engine.read(request, deadline);
+      const batch = readAbout(answer, batchSchema, 'batch', { batch_id: batchId });
       if (batch.counts.pending !== pending) {
         pending = batch.counts.pending;
         deadline.close();
@@ -381,7 +376,7 @@ function itemResult(
       if (receipt === undefined || !isAdmission(receipt, expected)) return null;
       return { ...about, state: 'admitted', receipt };
     case 'denied': {
-      const denial = denialIn({ ...problem }, expected);
+      const denial = denialIn(problem ?? {}, expected);
       return denial === null ? null : { ...about, state: 'denied', denial };
     }
     case 'approval_required': {

@@ -5,6 +5,7 @@ import { isBatchId, isPackageId, isProofId } from '../../../protocol/ids.js';
 import { API_KEY_ID_PATTERN, SCOPES } from '../../../protocol/schemas/api-keys.js';
 import { EFFECTS, type ArtifactKind, ARTIFACT_KINDS } from '../../../protocol/status.js';
 import * as sdk from '../../index.js';
+import { withoutUndefined } from '../../options.js';
 import { type CommandSpec, type Invocation, NEEDS_ENGINE, UsageError } from '../config.js';
 import { createFile, errno, hashOfFile } from '../files.js';
 import { EXIT, type ExitCode, row } from '../terminal.js';
@@ -72,14 +73,12 @@ async function list({
 }: Invocation<ListOptions & { intent?: string }>): Promise<ExitCode> {
   const { limit, bound, effect } = options;
   const texts = Object.keys(TEXT_FILTERS) as (keyof typeof TEXT_FILTERS)[];
-  const given = texts.flatMap((name) =>
-    options[name] === undefined ? [] : [[name === 'intent' ? 'intent_id' : name, options[name]]],
-  );
-  const filter = {
+  const given = texts.map((name) => [name === 'intent' ? 'intent_id' : name, options[name]]);
+  const filter = withoutUndefined({
     ...Object.fromEntries(given),
-    ...(effect !== undefined && { effect }),
-    ...(bound !== undefined && { bound: bound === 'true' }),
-  } as sdk.ProofFilter;
+    effect,
+    bound: bound && bound === 'true',
+  }) as sdk.ProofFilter;
   if (!Object.hasOwn(LISTS, what)) {
     throw new UsageError(`${what} is not a list: give one of ${Object.keys(LISTS).join(', ')}`);
   }
@@ -283,17 +282,17 @@ export const createKeyCommand: CommandSpec<KeyOptions> = {
   run: async (invocation) => {
     const { engine, options } = invocation;
     const { scope, agent, action, tool, environment, expires, out } = options;
-    const restriction = {
-      ...(agent !== undefined && { agent_id: agent }),
-      ...(action !== undefined && { actions: action }),
-      ...(tool !== undefined && { tools: tool }),
-      ...(environment !== undefined && { environment }),
-    };
-    const input = {
+    const restriction = withoutUndefined({
+      agent_id: agent,
+      actions: action,
+      tools: tool,
+      environment,
+    });
+    const input = withoutUndefined({
       scopes: scope,
-      ...(Object.keys(restriction).length > 0 && { restriction }),
-      ...(expires !== undefined && { expires_at: expires }),
-    } as sdk.ApiKeyInput;
+      restriction: Object.keys(restriction).length > 0 ? restriction : undefined,
+      expires_at: expires,
+    }) as sdk.ApiKeyInput;
     // Creates the file first, with as many bytes: a key that cannot be written, as on a full disk, would be lost.
     await createFile(out, ' '.repeat(RESERVED_BYTES), 0o600);
     let created: sdk.CreatedApiKey;
