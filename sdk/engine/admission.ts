@@ -183,11 +183,10 @@ async function submit<R extends Receipt>(
     const answer = await engine.send(request, deadline);
     isRepeat = answer.headers.get('idempotent-replayed') === 'true';
     const expected = { schema, requestHash };
-    const admission = readAdmission(answer, expected);
-    if (admission.state === 'admitted') return admission.receipt;
-    const { proofId } = admission;
-    await withProofId(proofId, () => pause(answer.headers, deadline));
-    return poll(engine, options, { ...expected, proofId }, deadline);
+    const decided = readAdmission(answer, expected);
+    if (typeof decided !== 'string') return decided;
+    await withProofId(decided, () => pause(answer.headers, deadline));
+    return poll(engine, options, { ...expected, proofId: decided }, deadline);
   };
   return admit(engine, options, run, (receipt) => {
     if (isRepeat) replayed.add(receipt);
@@ -213,17 +212,17 @@ export function poll<R extends Receipt>(
       const answer = await engine.send(request, deadline);
       // An approval leads to a second decision about the request, and this decision has a proof of its own.
       const wanted = answer.status === 202 ? expected : { requestHash, schema };
-      let admission: AdmissionState<R>;
+      let decided: Admitted<R> | string;
       try {
-        admission = readAdmission(answer, wanted);
+        decided = readAdmission(answer, wanted);
       } catch (error) {
         const denial = error instanceof SdkError ? error.denial : undefined;
         if (denial !== undefined) await requireSecondDecision(denial.receipt);
         throw error;
       }
-      if (admission.state === 'admitted') {
-        await requireSecondDecision(admission.receipt);
-        return admission.receipt;
+      if (typeof decided !== 'string') {
+        await requireSecondDecision(decided);
+        return decided;
       }
       await pause(answer.headers, deadline);
     }
@@ -327,21 +326,18 @@ export function approvalIn<R extends Receipt>(
 
 const isText = (value: unknown): value is string => typeof value === 'string';
 
-export type AdmissionState<R extends Receipt> =
-  { state: 'admitted'; receipt: Admitted<R> } | { state: 'pending'; proofId: string };
-
 /**
- * Returns the admission in a response: a 200 with the `ADMITTED` receipt of this request. Throws
- * for a denial and for every other response.
+ * Returns the `ADMITTED` receipt of this request, or the proof id of a pending admission. Throws for a
+ * denial, for a required approval and for every other response.
  */
 function readAdmission<R extends Receipt>(
   answer: Answer,
   expected: ExpectedReceipt<R>,
-): AdmissionState<R> {
+): Admitted<R> | string {
   if (answer.status === 200) {
     const receipt = readDocument(answer, expected.schema);
     if (!isAdmission(receipt, expected)) throw mismatch(answer);
-    return { state: 'admitted', receipt };
+    return receipt;
   }
   if (answer.status === 202) {
     const status = readDocument(answer, undecidedSchema);
@@ -358,7 +354,7 @@ function readAdmission<R extends Receipt>(
       const message = `the action requires an approval before ${approval.expires_at}${why && `: ${why}`}`;
       throw new SdkError('approval_required', message, { status: 202, approval, proofId });
     }
-    return { state: 'pending', proofId };
+    return proofId;
   }
   const error = httpError(answer);
   const { problem, status } = error;
