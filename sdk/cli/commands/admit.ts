@@ -188,18 +188,16 @@ const CODES: Record<sdk.BatchItemResult['state'], ExitCode> = {
 
 /** Prints the results of a batch: with `json` all of them, else only those that were not admitted. */
 function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean }) {
-  const states = Object.keys(CODES) as sdk.BatchItemResult['state'][];
-  const counts = Object.fromEntries(states.map((state) => [state, 0])) as Record<
-    sdk.BatchItemResult['state'],
-    number
-  >;
+  const counts: Record<string, number> = Object.fromEntries(
+    Object.keys(CODES).map((state) => [state, 0]),
+  );
   let replayed = 0;
   const batches = new Set<string>();
   let exitCode: ExitCode = EXIT.success;
   return {
     /** Counts a result, and prints it; `print` can hide a progress bar while a line is printed. */
     add: (result: sdk.BatchItemResult, print = (line: () => void) => line()) => {
-      counts[result.state] += 1;
+      counts[result.state]! += 1;
       batches.add(result.batch_id);
       if (result.replayed) replayed += 1;
       const code = CODES[result.state];

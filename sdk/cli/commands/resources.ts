@@ -12,7 +12,9 @@ import { EXIT, type ExitCode, row } from '../terminal.js';
 
 type ListOptions = Omit<sdk.ProofFilter, 'bound'> & { bound?: 'true' | 'false'; limit?: string };
 
-const LISTS = {
+type List = (engine: sdk.EngineOptions, filter: sdk.ProofFilter) => AsyncIterable<object>;
+
+const LISTS: Record<string, List> = {
   proofs: sdk.listProofsHttp,
   batches: sdk.listBatchesHttp,
   packages: sdk.listPackagesHttp,
@@ -20,10 +22,7 @@ const LISTS = {
   keys: sdk.listApiKeysHttp,
   approvers: sdk.listApproversHttp,
   overlays: sdk.listOverlaysHttp,
-} satisfies Record<
-  string,
-  (engine: sdk.EngineOptions, filter: sdk.ProofFilter) => AsyncIterable<object>
->;
+};
 
 const TEXT_FILTERS = {
   action: 'proofs of this action',
@@ -89,7 +88,7 @@ async function list({
     throw new UsageError('--limit takes a number, as in --limit 20');
   }
   let left = limit === undefined ? Infinity : Number(limit);
-  for await (const item of LISTS[what as keyof typeof LISTS](engine(), filter)) {
+  for await (const item of LISTS[what]!(engine(), filter)) {
     if (json) terminal.printJson(item);
     else terminal.print(columns(item));
     if (--left === 0) break;
