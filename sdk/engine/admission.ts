@@ -260,7 +260,7 @@ export interface ExpectedReceipt<R extends Receipt> {
   schema: z.ZodType<R>;
   /** SHA-256 of the sent canonical body; null when another process sent it. */
   requestHash: string | null;
-  proofId?: string;
+  proofId?: string | undefined;
 }
 
 /** Recomputes the hashes that bind a receipt to its request. */

@@ -22,7 +22,6 @@ import {
   isAdmission,
   receiptSchema,
   type Admitted,
-  type ExpectedReceipt,
   type Receipt,
 } from './admission.js';
 import { openEngine } from './engine.js';
@@ -350,11 +349,7 @@ function itemResult(
   { index, batchId, requestHash }: { index: number; batchId: string; requestHash: string | null },
 ): BatchItemResult | null {
   const { proof_id: proofId, receipt, problem } = result;
-  const expected: ExpectedReceipt<Receipt> = {
-    schema: receiptSchema,
-    requestHash,
-    ...(proofId !== undefined && { proofId }),
-  };
+  const expected = { schema: receiptSchema, requestHash, proofId };
   const about = {
     index,
     batch_id: batchId,
