@@ -72,12 +72,8 @@ export interface Denial {
 }
 
 /** A policy's decision that an action needs an approval. The action is not admitted. */
-export interface RequiredApproval {
+export interface RequiredApproval extends Omit<Denial, 'receipt'> {
   receipt: (ExecuteReceipt | AgentReceipt) & { status: 'APPROVAL_REQUIRED' };
-  /** Sorted ids of the policies that require the approval. */
-  reasons: string[];
-  /** Explanations of these policies, by policy id. */
-  sentences: Record<string, string>;
   /** An approval that arrives at this time or later has no effect. */
   expires_at: string;
 }
@@ -120,23 +116,17 @@ const RETRYABLE: ReadonlySet<SdkErrorCode> = new Set<SdkErrorCode>([
 ]);
 
 /** The only error class of this package. */
-export class SdkError extends Error {
+export class SdkError extends (Error as new (
+  ...given: ConstructorParameters<ErrorConstructor>
+) => Error & Readonly<SdkErrorDetails>) {
   override readonly name = 'SdkError';
   readonly code: SdkErrorCode;
-  readonly status?: number;
-  readonly requestId?: string;
-  readonly problem?: ServiceProblem;
-  readonly denial?: Denial;
-  readonly approval?: RequiredApproval;
-  readonly pointer?: string;
-  readonly pin?: PinErrorCode;
-  readonly fault?: ProtocolErrorCode | OfflineFaultCode;
-  readonly proofId?: string;
-  readonly tool?: string;
-  readonly action?: string;
-  readonly retryAfterMs?: number;
 
-  constructor(code: SdkErrorCode, message: string, details: SdkErrorDetails = {}) {
+  constructor(
+    code: SdkErrorCode,
+    message: string,
+    details: { [K in keyof SdkErrorDetails]: SdkErrorDetails[K] | undefined } = {},
+  ) {
     const { cause, ...rest } = details;
     super(message, cause === undefined ? undefined : { cause });
     this.code = code;

@@ -99,6 +99,12 @@ export function headerValue(name: 'apiKey' | 'tenantId', text: string): string {
   return text;
 }
 
+/** The members that are present and not undefined. */
+export const withoutUndefined = <T extends object>(members: T) =>
+  Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as {
+    [K in keyof T]?: Exclude<T[K], undefined>;
+  };
+
 /** @param pointer the faulty member of the input */
 export const invalidInput = (pointer: string, message: string, cause?: unknown): SdkError =>
   new SdkError('invalid_input', message, { pointer, cause });

@@ -1,7 +1,6 @@
 import { buildReceipt, type Receipt } from '../protocol/aep.js';
 import { utf8 } from '../protocol/bytes.js';
 import { hashHex, nobleSha256 } from '../protocol/hash.js';
-import { newProofId } from '../protocol/ids.js';
 import { parseStrict } from '../protocol/json.js';
 import {
   type AgentEnvelope,
@@ -86,7 +85,7 @@ export function fakeEngine(
     } = typeof decided === 'string' ? { effect: decided } : decided;
     const receipt = buildReceipt(nobleSha256, {
       lane: 'kind' in read.data ? 'agent' : 'execute',
-      proof_id: newProofId(newUuid()),
+      proof_id: newUuid(),
       request_hash: requestHash,
       effect,
     });

@@ -5,9 +5,8 @@ import { admitHttp, agentEnvelope, type Admitted, type Receipt } from '../engine
 import { waitForApproval } from '../engine/approvals.js';
 import { receiptEvidenceOf } from '../engine/receipt-evidence.js';
 import { SdkError } from '../errors.js';
-import { type EngineOptions, invalidInput } from '../options.js';
+import { type EngineOptions, invalidInput, withoutUndefined } from '../options.js';
 import { openBreaker } from './breaker.js';
-import { notAdmitted } from './not-admitted.js';
 import {
   type AdapterOptions,
   type Admission,
@@ -15,10 +14,9 @@ import {
   type Outcome,
   requireOptions,
 } from './options.js';
-import { plainHash, resultHash } from './plain-json.js';
 import { openRounds } from './rounds.js';
-import { followStream, isStream } from './stream.js';
-import { actionOf } from './tool.js';
+import { followStream, isStream, plainHash, resultHash } from './stream.js';
+import { actionOf, notAdmitted } from './tool.js';
 
 /** Admits calls of tools, and records their outcomes, for every adapter. */
 export interface Gate {
@@ -201,10 +199,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     const { tool } = call;
     const { engine, decisionTimeoutMs: timeoutMs } = options;
     const signals = [engine.signal, call.signal].filter((signal) => signal !== undefined);
-    const abortable = {
-      ...engine,
-      ...(signals.length > 0 && { signal: AbortSignal.any(signals) }),
-    };
+    const abortable = { ...engine, signal: AbortSignal.any(signals) };
     const limited = { ...abortable, ...(timeoutMs !== undefined && { timeoutMs }) };
     const send = (one: AgentEnvelope) => admitHttp(limited, one);
     try {
@@ -335,10 +330,6 @@ function requireSynchronous(described: unknown): void {
   if (typeof (described as Partial<Promise<unknown>> | undefined)?.then !== 'function') return;
   Promise.resolve(described).catch(() => undefined);
   throw invalidInput('/describe', '/describe: must not return a promise');
-}
-
-function withoutUndefined(members: Record<string, unknown>): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined));
 }
 
 const OUTCOME_TIMEOUT_MS = 10_000;

@@ -7,8 +7,12 @@ interface ToolOptions {
   name?: string;
   execute?: Execute;
   /** A Zod schema, which checks every output, or a JSON schema, which checks no output. */
-  outputSchema?: { parse?: unknown };
+  outputSchema?: OutputSchema;
   errorFunction?: unknown;
+}
+
+interface OutputSchema {
+  parse?: (output: unknown) => unknown;
 }
 
 interface CallDetails {
@@ -39,6 +43,7 @@ export function admitTool<F extends (options: never) => unknown>(
     if (execute === undefined || name === undefined || name === '') {
       throw new SdkError('invalid_input', 'a tool needs a name and an execute function');
     }
+    const isZod = typeof outputSchema?.parse === 'function';
     const gated: Execute = async (input, context, details) => {
       const call = {
         ...{ tool: name, arguments: input, context },
@@ -56,27 +61,20 @@ export function admitTool<F extends (options: never) => unknown>(
         // Returns the reason as the result, because the default error function would tell the model to try again.
         const isResult = isRejected && error.code !== 'aborted';
         if (!isResult || (outputSchema && typeof errorFunction === 'function')) throw error;
-        return isZod(outputSchema) ? error : error.message;
+        return isZod ? error : error.message;
       }
     };
-    const checked = isZod(outputSchema) && { outputSchema: orReason(outputSchema) };
+    const checked = isZod && { outputSchema: orReason(outputSchema) };
     return create({ ...given, name, ...checked, execute: gated });
   };
   return admitted as unknown as F;
 }
 
-interface ZodSchema {
-  parse(output: unknown): unknown;
-}
-
-const isZod = (schema: { parse?: unknown } | undefined): schema is ZodSchema =>
-  typeof schema?.parse === 'function';
-
 /** Accepts the reason why a call did not run: an output that the schema rejects would end the agent's run. */
-const orReason = (schema: ZodSchema): object =>
+const orReason = (schema: OutputSchema): object =>
   Object.create(schema, {
     parse: {
       value: (output: unknown): unknown =>
-        isNotAdmitted(output) ? output.message : schema.parse(output),
+        isNotAdmitted(output) ? output.message : schema.parse?.(output),
     },
   }) as object;

@@ -3,7 +3,7 @@ import type { Facts } from '../../protocol/schemas/facts.js';
 import { agentEnvelope, type Admitted } from '../engine/admission.js';
 import { openEngine } from '../engine/engine.js';
 import type { RequiredApproval, SdkError } from '../errors.js';
-import { type EngineOptions, invalidInput } from '../options.js';
+import { type EngineOptions, invalidInput, withoutUndefined } from '../options.js';
 import type { AgentRun } from './run.js';
 
 /** The members of an envelope about a call, besides agent and tool. */
@@ -145,13 +145,12 @@ export type AdapterOptions = GateOptions & {
 /** Rejects invalid options when a tool is wrapped, not when it is called. */
 export function requireOptions(options: GateOptions): void {
   const { engine, agent, mode = 'enforce', onNotAdmitted, onOutcomeError } = options;
-  const parent_proof_id = options.parentProofId;
   openEngine(engine);
   agentEnvelope(engine.tenantId, {
     kind: 'admission',
     agent,
     action: 'ANY',
-    ...(parent_proof_id !== undefined && { parent_proof_id }),
+    ...withoutUndefined({ parent_proof_id: options.parentProofId }),
   });
   const { approval, breakerMs = 0, decisionTimeoutMs = 1 } = options;
   if (!(breakerMs >= 0)) throw invalid('/breakerMs', 'must be at least 0');

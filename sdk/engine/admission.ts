@@ -183,11 +183,10 @@ async function submit<R extends Receipt>(
     const answer = await engine.send(request, deadline);
     isRepeat = answer.headers.get('idempotent-replayed') === 'true';
     const expected = { schema, requestHash };
-    const admission = readAdmission(answer, expected);
-    if (admission.state === 'admitted') return admission.receipt;
-    const { proofId } = admission;
-    await withProofId(proofId, () => pause(answer.headers, deadline));
-    return poll(engine, options, { ...expected, proofId }, deadline);
+    const decided = readAdmission(answer, expected);
+    if (typeof decided !== 'string') return decided;
+    await withProofId(decided, () => pause(answer.headers, deadline));
+    return poll(engine, options, { ...expected, proofId: decided }, deadline);
   };
   return admit(engine, options, run, (receipt) => {
     if (isRepeat) replayed.add(receipt);
@@ -213,17 +212,17 @@ export function poll<R extends Receipt>(
       const answer = await engine.send(request, deadline);
       // An approval leads to a second decision about the request, and this decision has a proof of its own.
       const wanted = answer.status === 202 ? expected : { requestHash, schema };
-      let admission: AdmissionState<R>;
+      let decided: Admitted<R> | string;
       try {
-        admission = readAdmission(answer, wanted);
+        decided = readAdmission(answer, wanted);
       } catch (error) {
         const denial = error instanceof SdkError ? error.denial : undefined;
         if (denial !== undefined) await requireSecondDecision(denial.receipt);
         throw error;
       }
-      if (admission.state === 'admitted') {
-        await requireSecondDecision(admission.receipt);
-        return admission.receipt;
+      if (typeof decided !== 'string') {
+        await requireSecondDecision(decided);
+        return decided;
       }
       await pause(answer.headers, deadline);
     }
@@ -261,7 +260,7 @@ export interface ExpectedReceipt<R extends Receipt> {
   schema: z.ZodType<R>;
   /** SHA-256 of the sent canonical body; null when another process sent it. */
   requestHash: string | null;
-  proofId?: string;
+  proofId?: string | undefined;
 }
 
 /** Recomputes the hashes that bind a receipt to its request. */
@@ -285,25 +284,30 @@ export function isAdmission<R extends Receipt>(
   return receipt.status === 'ADMITTED' && matches(receipt, expected);
 }
 
-/** The denial in a `policy_denied` problem; null unless the problem has the receipt of the expected decision. */
-export function denialIn<R extends Receipt>(
-  problem: Readonly<Record<string, unknown>>,
+/** A decision in a document; null unless the document has the receipt of the expected decision. */
+function decisionIn<R extends Receipt, Status extends Receipt['status']>(
+  document: object,
+  status: Status,
   expected: ExpectedReceipt<R>,
-): Denial | null {
-  const receipt = expected.schema.safeParse(problem['receipt']).data;
-  if (receipt?.status !== 'DENIED' || !matches(receipt, expected)) return null;
-  return { receipt: receipt as Denial['receipt'], ...explanationIn(problem) };
-}
-
-/** The reasons of a decision and their sentences, which an older engine may omit. */
-function explanationIn({ reasons, sentences }: Readonly<Record<string, unknown>>) {
+) {
+  // An older engine may omit the reasons and their sentences.
+  const { receipt: given, reasons, sentences } = document as Partial<Record<string, unknown>>;
+  const receipt = expected.schema.safeParse(given).data;
+  if (receipt?.status !== status || !matches(receipt, expected)) return null;
   return {
+    receipt: receipt as Receipt & { status: Status },
     reasons: Array.isArray(reasons) ? reasons.filter(isText) : [],
     sentences: Object.fromEntries(
       Object.entries(sentences ?? {}).filter((one): one is [string, string] => isText(one[1])),
     ),
   };
 }
+
+/** The denial in a `policy_denied` problem; null unless the problem has the receipt of the expected decision. */
+export const denialIn = <R extends Receipt>(
+  problem: object,
+  expected: ExpectedReceipt<R>,
+): Denial | null => decisionIn(problem, 'DENIED', expected);
 
 const undecidedSchema = z.discriminatedUnion('state', [
   admissionStatusSchema,
@@ -312,36 +316,28 @@ const undecidedSchema = z.discriminatedUnion('state', [
 
 /** The required approval in an answer; null unless the answer has the receipt of the expected decision. */
 export function approvalIn<R extends Receipt>(
-  answer: { receipt?: unknown; expires_at?: string; reasons?: unknown; sentences?: unknown },
+  answer: { expires_at?: string },
   expected: ExpectedReceipt<R>,
 ): RequiredApproval | null {
-  const receipt = expected.schema.safeParse(answer.receipt).data;
-  if (receipt?.status !== 'APPROVAL_REQUIRED' || !matches(receipt, expected)) return null;
   const { expires_at } = answer;
-  if (expires_at === undefined) return null;
-  const { reasons, sentences } = explanationIn(answer);
-  return { receipt: receipt as RequiredApproval['receipt'], reasons, sentences, expires_at };
+  const decision = decisionIn(answer, 'APPROVAL_REQUIRED', expected);
+  return decision === null || expires_at === undefined ? null : { ...decision, expires_at };
 }
 
-function isText(value: unknown): value is string {
-  return typeof value === 'string';
-}
-
-export type AdmissionState<R extends Receipt> =
-  { state: 'admitted'; receipt: Admitted<R> } | { state: 'pending'; proofId: string };
+const isText = (value: unknown): value is string => typeof value === 'string';
 
 /**
- * Returns the admission in a response: a 200 with the `ADMITTED` receipt of this request. Throws
- * for a denial and for every other response.
+ * Returns the `ADMITTED` receipt of this request, or the proof id of a pending admission. Throws for a
+ * denial, for a required approval and for every other response.
  */
 function readAdmission<R extends Receipt>(
   answer: Answer,
   expected: ExpectedReceipt<R>,
-): AdmissionState<R> {
+): Admitted<R> | string {
   if (answer.status === 200) {
     const receipt = readDocument(answer, expected.schema);
     if (!isAdmission(receipt, expected)) throw mismatch(answer);
-    return { state: 'admitted', receipt };
+    return receipt;
   }
   if (answer.status === 202) {
     const status = readDocument(answer, undecidedSchema);
@@ -358,12 +354,12 @@ function readAdmission<R extends Receipt>(
       const message = `the action requires an approval before ${approval.expires_at}${why && `: ${why}`}`;
       throw new SdkError('approval_required', message, { status: 202, approval, proofId });
     }
-    return { state: 'pending', proofId };
+    return proofId;
   }
   const error = httpError(answer);
   const { problem, status } = error;
   if (problem?.code !== 'policy_denied') throw error;
-  const denial = denialIn({ ...problem }, expected);
+  const denial = denialIn(problem, expected);
   if (denial === null || status !== 403) throw mismatch(answer);
   const { registry_proof_id: proofId } = denial.receipt;
   throw new SdkError('policy_denied', problem.detail, { status, problem, denial, proofId });

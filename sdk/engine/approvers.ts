@@ -6,8 +6,7 @@ import {
   registrationSchema,
 } from '../../protocol/schemas/approvals.js';
 import { hashSchema } from '../../protocol/schemas/primitives.js';
-import { readDocument, unexpected, validBody, validInput } from '../http/answers.js';
-import type { Answer } from '../http/attempt.js';
+import { readAbout, validBody, validInput } from '../http/answers.js';
 import type { EngineOptions } from '../options.js';
 import { canonicalHash } from '../canonical.js';
 import { openEngine } from './engine.js';
@@ -26,7 +25,8 @@ export async function registerApproverHttp(
   const body = validBody(registrationSchema, registration);
   const request = { method: 'POST', path: '/v1/approvers', body, expected: [201] } as const;
   const answer = await openEngine(options).read(request);
-  return readApprover(answer, canonicalHash(registration), 'active');
+  const expected = { registration_hash: canonicalHash(registration), state: 'active' } as const;
+  return readAbout(answer, approverSchema, 'active approver', expected);
 }
 
 /** `GET /v1/approvers`: the approvers of the tenant, the newest first, including those that the operator registered. */
@@ -45,16 +45,6 @@ export async function retireApproverHttp(
 ): Promise<RegisteredApprover> {
   const path = `/v1/approvers/${validInput(hashSchema, registration_hash)}/retire`;
   const answer = await openEngine(options).read({ method: 'POST', path });
-  return readApprover(answer, registration_hash, 'retired');
-}
-
-/** Throws for another approver or state: a caller must not mistake an active approver for a retired one. */
-function readApprover(
-  answer: Answer,
-  registrationHash: string,
-  state: RegisteredApprover['state'],
-): RegisteredApprover {
-  const approver = readDocument(answer, approverSchema);
-  if (approver.registration_hash === registrationHash && approver.state === state) return approver;
-  throw unexpected(answer, `the response is not about the ${state} approver that was requested`);
+  const expected = { registration_hash, state: 'retired' } as const;
+  return readAbout(answer, approverSchema, 'retired approver', expected);
 }

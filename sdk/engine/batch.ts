@@ -12,9 +12,9 @@ import {
 } from '../../protocol/schemas/batch.js';
 import { canonicalBody } from '../canonical.js';
 import { SdkError, type Denial, type RequiredApproval, type ServiceProblem } from '../errors.js';
-import { readDocument, unexpected } from '../http/answers.js';
+import { readAbout, readDocument, unexpected } from '../http/answers.js';
 import type { HttpClient } from '../http/client.js';
-import { type Answer, openDeadline } from '../http/attempt.js';
+import { openDeadline } from '../http/attempt.js';
 import { type EngineOptions, invalidInput } from '../options.js';
 import {
   approvalIn,
@@ -22,7 +22,6 @@ import {
   isAdmission,
   receiptSchema,
   type Admitted,
-  type ExpectedReceipt,
   type Receipt,
 } from './admission.js';
 import { openEngine } from './engine.js';
@@ -50,14 +49,12 @@ export interface BatchSettings {
   /** Called whenever a batch makes progress. */
   onProgress?: (progress: BatchProgress) => void;
   /** Maximum items of one batch; default and limit 10,000. */
-  maxItems?: number;
-  /** Maximum bytes of one batch; default and limit 32 MiB. */
-  maxBytes?: number;
-  /** Maximum concurrent batches; default 2. */
-  inFlight?: number;
+  maxItems?: number | undefined;
 }
 
 const BYTES_MAX = 32 * 1024 * 1024;
+/** Maximum concurrent batches. */
+const IN_FLIGHT = 2;
 /** More attempts than for a single item, because a nearly full queue rejects batches first. */
 const BATCH_RETRY = { attempts: 30 };
 
@@ -75,20 +72,20 @@ export async function* admitBatchHttp(
   items: Iterable<BatchItem> | AsyncIterable<BatchItem>,
   settings: BatchSettings = {},
 ): AsyncGenerator<BatchItemResult, void, undefined> {
-  const limits = {
-    items: limited('maxItems', settings.maxItems, BATCH_ITEMS_MAX),
-    bytes: limited('maxBytes', settings.maxBytes, BYTES_MAX),
-  };
-  const inFlight = limited('inFlight', settings.inFlight ?? 2, 16);
+  const { maxItems = BATCH_ITEMS_MAX } = settings;
+  if (!Number.isInteger(maxItems) || maxItems < 1 || maxItems > BATCH_ITEMS_MAX) {
+    const message = `maxItems must be an integer from 1 to ${String(BATCH_ITEMS_MAX)}`;
+    throw new SdkError('invalid_input', message);
+  }
   const stopping = new AbortController();
   const signals = [stopping.signal, ...(options.signal === undefined ? [] : [options.signal])];
   const stoppable = { ...options, signal: AbortSignal.any(signals) };
   const engine = openEngine({ ...stoppable, retry: { ...BATCH_RETRY, ...options.retry } });
   const onProgress = sumProgress(settings.onProgress);
   try {
-    const chunks = chunksOf(items, limits);
+    const chunks = chunksOf(items, maxItems);
     const admit = (chunk: Chunk) => admitChunk(engine, stoppable, chunk, onProgress);
-    for await (const results of mapInOrder(chunks, admit, inFlight)) yield* results;
+    for await (const results of mapInOrder(chunks, admit, IN_FLIGHT)) yield* results;
   } finally {
     stopping.abort();
   }
@@ -145,16 +142,8 @@ export function sumProgress(onProgress: BatchSettings['onProgress']): (batch: Ba
   };
 }
 
-function limited(name: string, value: number | undefined, most: number): number {
-  const given = value ?? most;
-  if (!Number.isInteger(given) || given < 1 || given > most) {
-    throw new SdkError('invalid_input', `${name} must be an integer from 1 to ${String(most)}`);
-  }
-  return given;
-}
-
 /** The part of an input that one batch carries. */
-export interface Chunk {
+interface Chunk {
   /** Index of the batch's first item in the whole input. */
   start: number;
   /** SHA-256 of each item's canonical bytes: its `request_hash`. */
@@ -169,9 +158,9 @@ const NEWLINE = utf8('\n');
  * Splits the input into request bodies within the limits; only one body is in memory at a time. Equal inputs
  * give equal chunks, so repeating an input sends the existing batches again.
  */
-export async function* chunksOf(
+async function* chunksOf(
   items: Iterable<object> | AsyncIterable<object>,
-  limits: { items: number; bytes: number },
+  maxItems: number,
 ): AsyncGenerator<Chunk, void, undefined> {
   let start = 0;
   let lines: Uint8Array[] = [];
@@ -185,12 +174,12 @@ export async function* chunksOf(
   };
   for await (const item of items) {
     const line = canonicalBody(item);
-    if (line.length + 1 > limits.bytes) {
+    if (line.length + 1 > BYTES_MAX) {
       const pointer = `/${String(start + hashes.length)}`;
-      const message = `${pointer}: the item's line exceeds ${String(limits.bytes)} bytes, the limit of a batch`;
+      const message = `${pointer}: the item's line exceeds ${String(BYTES_MAX)} bytes, the limit of a batch`;
       throw invalidInput(pointer, message);
     }
-    if (hashes.length === limits.items || bytes + line.length + 1 > limits.bytes) yield cut();
+    if (hashes.length === maxItems || bytes + line.length + 1 > BYTES_MAX) yield cut();
     lines.push(line, NEWLINE);
     hashes.push(hashHex(nobleSha256, line));
     bytes += line.length + 1;
@@ -253,7 +242,7 @@ export async function readBatchHttp(
 ): Promise<Batch> {
   const batchId = requireBatchId(input.batch_id);
   const answer = await openEngine(options).read({ method: 'GET', path: `/v1/batches/${batchId}` });
-  return readBatch(answer, batchId);
+  return readAbout(answer, batchSchema, 'batch', { batch_id: batchId });
 }
 
 /**
@@ -279,12 +268,6 @@ function requireBatchId(text: string): string {
   throw invalidInput('/batch_id', 'a batch id is batch_ and 32 lower-case hex characters');
 }
 
-function readBatch(answer: Answer, batchId: string): Batch {
-  const batch = readDocument(answer, batchSchema);
-  if (batch.batch_id === batchId) return batch;
-  throw unexpected(answer, 'the response is not about the requested batch');
-}
-
 /** Polls at growing intervals until the batch is complete. */
 async function waitForBatch(
   engine: HttpClient,
@@ -297,7 +280,8 @@ async function waitForBatch(
   try {
     let pending = -1;
     for (let pause = FIRST_POLL_MS; ; pause = Math.min(MAX_POLL_MS, pause * 1.5)) {
-      const batch = readBatch(await engine.read(request, deadline), batchId);
+      const answer = await engine.read(request, deadline);
+      const batch = readAbout(answer, batchSchema, 'batch', { batch_id: batchId });
       if (batch.counts.pending !== pending) {
         pending = batch.counts.pending;
         deadline.close();
@@ -365,11 +349,7 @@ function itemResult(
   { index, batchId, requestHash }: { index: number; batchId: string; requestHash: string | null },
 ): BatchItemResult | null {
   const { proof_id: proofId, receipt, problem } = result;
-  const expected: ExpectedReceipt<Receipt> = {
-    schema: receiptSchema,
-    requestHash,
-    ...(proofId !== undefined && { proofId }),
-  };
+  const expected = { schema: receiptSchema, requestHash, proofId };
   const about = {
     index,
     batch_id: batchId,
@@ -381,7 +361,7 @@ function itemResult(
       if (receipt === undefined || !isAdmission(receipt, expected)) return null;
       return { ...about, state: 'admitted', receipt };
     case 'denied': {
-      const denial = denialIn({ ...problem }, expected);
+      const denial = denialIn(problem ?? {}, expected);
       return denial === null ? null : { ...about, state: 'denied', denial };
     }
     case 'approval_required': {

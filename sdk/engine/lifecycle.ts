@@ -23,7 +23,7 @@ import {
   proofIdSchema,
 } from '../../protocol/schemas/primitives.js';
 import type { ArtifactKind } from '../../protocol/status.js';
-import { readDocument, unexpected, validBody, validInput } from '../http/answers.js';
+import { readAbout, readDocument, unexpected, validBody, validInput } from '../http/answers.js';
 import { type Answer, type Deadline, withDeadline } from '../http/attempt.js';
 import type { EngineOptions } from '../options.js';
 import { pause } from './admission.js';
@@ -96,15 +96,8 @@ async function followRevocation(
   deadline: Deadline,
 ): Promise<Revocation> {
   for (let answer = first; ; answer = await readRevocation(options, artifact, deadline)) {
-    const document =
-      answer.status === 202
-        ? readDocument(answer, revocationStatusSchema)
-        : readDocument(answer, revocationSchema);
-    const { proof_id, artifact_kind } = document;
-    if (proof_id !== artifact.proof_id || artifact_kind !== artifact.artifact_kind) {
-      throw unexpected(answer, 'the response is not about the requested artifact');
-    }
-    if ('status' in document) return document;
+    if (answer.status !== 202) return readAbout(answer, revocationSchema, 'artifact', artifact);
+    readAbout(answer, revocationStatusSchema, 'artifact', artifact);
     await pause(answer.headers, deadline);
   }
 }
@@ -196,7 +189,5 @@ export async function readPackageHttp(
   const { package_id } = validInput(z.object({ package_id: packageIdSchema }), input);
   const request = { method: 'GET', path: `/v1/packages/${package_id}` } as const;
   const answer = await openEngine(options).read(request);
-  const found = readDocument(answer, packageSchema);
-  if (found.package_id === package_id) return found;
-  throw unexpected(answer, 'the response is not about the requested package');
+  return readAbout(answer, packageSchema, 'package', { package_id });
 }

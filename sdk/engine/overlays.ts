@@ -10,9 +10,8 @@ import {
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { hashSchema } from '../../protocol/schemas/primitives.js';
 import { canonicalBody, canonicalHash } from '../canonical.js';
-import { readDocument, unexpected, validBody, validInput } from '../http/answers.js';
-import type { Answer } from '../http/attempt.js';
-import type { EngineOptions } from '../options.js';
+import { readAbout, validBody, validInput } from '../http/answers.js';
+import { type EngineOptions, withoutUndefined } from '../options.js';
 import { openEngine } from './engine.js';
 import { itemsOf } from './pages.js';
 
@@ -32,7 +31,8 @@ export async function storeOverlayHttp(
 ): Promise<Overlay> {
   const body = validBody(overlayRequestSchema, { schema_version: SCHEMA.overlayRequest, rules });
   const request = { method: 'POST', path: '/v1/overlays', body, expected: [201] } as const;
-  return readOverlay(await openEngine(options).read(request), canonicalHash(rules));
+  const answer = await openEngine(options).read(request);
+  return readAbout(answer, overlaySchema, 'overlay', { overlay_id: canonicalHash(rules) });
 }
 
 /** `GET /v1/overlays`: the overlays of the tenant, the newest first. */
@@ -53,13 +53,10 @@ export async function testOverlayHttp(
   const { cases, overlay_id, since } = input;
   const document = {
     schema_version: SCHEMA.overlayTestRequest,
-    ...(cases !== undefined && { cases }),
-    ...(since !== undefined && { since }),
+    ...withoutUndefined({ cases, since }),
   };
   const answer = await post(options, overlay_id, 'test', document);
-  const tested = readDocument(answer, overlayTestSchema);
-  if (tested.overlay_id === overlay_id) return tested;
-  throw unexpected(answer, 'the response is not about the requested overlay');
+  return readAbout(answer, overlayTestSchema, 'overlay', { overlay_id });
 }
 
 /**
@@ -73,7 +70,8 @@ export async function activateOverlayHttp(
   { cases, overlay_id }: { overlay_id: string; cases: readonly PolicyCase[] },
 ): Promise<Overlay> {
   const document = { schema_version: SCHEMA.overlayActivation, cases };
-  return readOverlay(await post(options, overlay_id, 'activate', document), overlay_id, true);
+  const answer = await post(options, overlay_id, 'activate', document);
+  return readAbout(answer, overlaySchema, 'active overlay', { overlay_id, active: true });
 }
 
 /** `POST /v1/overlays/{overlay_id}/deactivate`: only the operator's policy set decides from now on. */
@@ -81,14 +79,8 @@ export async function deactivateOverlayHttp(
   options: EngineOptions,
   { overlay_id }: { overlay_id: string },
 ): Promise<Overlay> {
-  return readOverlay(await post(options, overlay_id, 'deactivate'), overlay_id, false);
-}
-
-/** Reads the requested overlay in this state: a caller must not mistake an inactive overlay for an active one. */
-function readOverlay(answer: Answer, id: string, isActive?: boolean): Overlay {
-  const overlay = readDocument(answer, overlaySchema);
-  if (overlay.overlay_id === id && overlay.active === (isActive ?? overlay.active)) return overlay;
-  throw unexpected(answer, 'the response is not about the overlay in the requested state');
+  const answer = await post(options, overlay_id, 'deactivate');
+  return readAbout(answer, overlaySchema, 'inactive overlay', { overlay_id, active: false });
 }
 
 function post(options: EngineOptions, id: string, action: string, document?: object) {

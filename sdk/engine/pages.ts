@@ -1,6 +1,6 @@
 import type * as z from 'zod';
 import { readDocument, unexpected } from '../http/answers.js';
-import type { EngineOptions } from '../options.js';
+import { type EngineOptions, withoutUndefined } from '../options.js';
 import { openEngine } from './engine.js';
 
 /** A page of a list, newest first. The default of `limit` is that of the service. */
@@ -23,7 +23,7 @@ export async function readPage<P extends Page>(
   schema: z.ZodType<P>,
   input: PageInput,
 ): Promise<P> {
-  const given = Object.entries(input).filter(([, value]) => value !== undefined);
+  const given = Object.entries(withoutUndefined(input));
   const query = Object.fromEntries(given.map(([name, value]) => [name, String(value)]));
   const answer = await openEngine(options).read({ method: 'GET', path, query });
   const page = readDocument(answer, schema);

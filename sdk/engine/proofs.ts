@@ -18,6 +18,7 @@ import {
 } from '../../protocol/schemas/proof-export.js';
 import {
   type ListedProof,
+  type ProofList,
   proofListSchema,
   type ProofView,
   proofViewSchema,
@@ -34,13 +35,7 @@ import { verdictSchema, type Verdict } from '../../protocol/schemas/verdict.js';
 import { parseTlogProof } from '../../protocol/checkpoint.js';
 import { canonicalBody } from '../canonical.js';
 import { SdkError } from '../errors.js';
-import {
-  readDocument,
-  readProofDocument,
-  unexpected,
-  validInput,
-  requireType,
-} from '../http/answers.js';
+import { readAbout, readDocument, unexpected, validInput, requireType } from '../http/answers.js';
 import type { Answer } from '../http/attempt.js';
 import { type EngineOptions, invalidInput } from '../options.js';
 import { openEngine, requestEnvelope, requireProofId, type RequestHashEnvelope } from './engine.js';
@@ -58,7 +53,7 @@ export async function readProofHttp(
   const proofId = requireProofId(input.proof_id);
   const request = { method: 'GET', path: `/v1/proofs/${proofId}` } as const;
   return requestEnvelope(engine, request, (answer) =>
-    readProofDocument(answer, proofViewSchema, proofId),
+    readAbout(answer, proofViewSchema, 'proof', { proof_id: proofId }),
   );
 }
 
@@ -80,10 +75,10 @@ export async function verifyProofHttp(
   const versioned = { schema_version: SCHEMA.verifyRequest, ...input };
   const document = validInput(verifyBodySchema, versioned);
   const body = canonicalBody(document);
-  const proofId = document.proof_id ?? document.aep?.proof_id;
+  const proof_id = document.proof_id ?? document.aep?.proof_id;
   const request = { method: 'POST', path: '/v1/proofs/verify', body } as const;
   return requestEnvelope(engine, request, (answer) =>
-    readProofDocument(answer, verdictSchema, proofId),
+    readAbout(answer, verdictSchema, 'proof', { proof_id }),
   );
 }
 
@@ -105,7 +100,7 @@ export async function replayProofHttp(
   const request = { method: 'POST', path: '/v1/proofs/replay', body } as const;
   const policyDigest = 'policy_digest' in document ? document.policy_digest : undefined;
   return requestEnvelope(engine, request, (answer) => {
-    const replay = readProofDocument(answer, replaySchema, document.proof_id);
+    const replay = readAbout(answer, replaySchema, 'proof', { proof_id: document.proof_id });
     if (replay.counterfactual?.policy_digest === policyDigest) return replay;
     throw unexpected(answer, 'the response is not about the requested policy set');
   });
@@ -135,12 +130,8 @@ export interface ProofFilter {
   to?: string;
 }
 
-/** One page of the list of proofs. */
-export interface ProofPage {
-  proofs: ListedProof[];
-  /** The `cursor` of the next page; null on the last page. */
-  next_cursor: string | null;
-}
+/** One page of the list of proofs; `next_cursor` is null on the last page. */
+export type ProofPage = Omit<ProofList, 'schema_version'>;
 
 /**
  * `GET /v1/proofs`: one page of the tenant's proofs, the newest first. A page before the last may be
@@ -168,7 +159,7 @@ type Formats<All> = {
 
 const jsonOf = <T extends { proof_id: string }>(schema: z.ZodType<T>) => ({
   accept: 'application/json',
-  read: (answer: Answer, proofId: string) => readProofDocument(answer, schema, proofId),
+  read: (answer: Answer, proof_id: string) => readAbout(answer, schema, 'proof', { proof_id }),
 });
 
 /** `json`: all inputs of offline verification; `aep-json`: only the signed AEP. */
@@ -299,11 +290,9 @@ export function readRunHttp(
   options: EngineOptions,
   input: RunInput,
 ): Promise<RequestHashEnvelope<RunStateDocument>> {
-  return readOfRun(options, input, '', (answer, { agent, run }) => {
-    const state = readDocument(answer, runStateSchema);
-    if (state.run === run && state.agent === agent) return state;
-    throw unexpected(answer, 'the response is not about the requested run');
-  });
+  return readOfRun(options, input, '', (answer, requested) =>
+    readAbout(answer, runStateSchema, 'run', requested),
+  );
 }
 
 /**
@@ -337,9 +326,8 @@ async function readOfRun<T>(
   read: (answer: Answer, input: RunInput) => T,
 ): Promise<RequestHashEnvelope<T>> {
   const engine = openEngine(options, MAX_PACKAGE_BYTES);
-  const { agent, run } = validInput(runInputSchema, input);
-  const path = `/v1/runs/${run}${resource}`;
-  return requestEnvelope(engine, { method: 'GET', path, query: { agent } }, (answer) =>
-    read(answer, { agent, run }),
-  );
+  const requested = validInput(runInputSchema, input);
+  const { agent, run } = requested;
+  const request = { method: 'GET', path: `/v1/runs/${run}${resource}`, query: { agent } } as const;
+  return requestEnvelope(engine, request, (answer) => read(answer, requested));
 }

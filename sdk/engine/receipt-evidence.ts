@@ -132,11 +132,7 @@ function verify(
 }
 
 function rejected(message: string, fault: { code?: SdkError['fault']; pointer?: string } = {}) {
-  const { code, pointer } = fault;
-  return new SdkError('evidence_rejected', message, {
-    ...(code !== undefined && { fault: code }),
-    ...(pointer !== undefined && { pointer }),
-  });
+  return new SdkError('evidence_rejected', message, { fault: fault.code, pointer: fault.pointer });
 }
 
 function requireSettings({ receiptEvidence = false }: EngineOptions): void {

@@ -35,28 +35,27 @@ export function requireType(answer: Answer, type: string): void {
   if (sent !== type) throw unexpected(answer, `the response is not ${type}`);
 }
 
-/** {@link readDocument} for a document about the requested proof. */
-export function readProofDocument<T extends { proof_id: string }>(
+/** {@link readDocument} for a document with requested members, such as an id, or a state that the caller relies on. */
+export function readAbout<Name extends string, T extends Record<Name, unknown>>(
   answer: Answer,
   schema: z.ZodType<T>,
-  requested: string | undefined,
+  what: string,
+  requested: Readonly<Record<Name, unknown>>,
 ): T {
   const document = readDocument(answer, schema);
-  if (document.proof_id === requested) return document;
-  throw unexpected(answer, 'the response is not about the requested proof');
+  const names = Object.keys(requested) as Name[];
+  if (names.every((name) => document[name] === requested[name])) return document;
+  throw unexpected(answer, `the response is not about the requested ${what}`);
 }
 
 export function unexpected(answer: Answer, message: string, cause?: unknown): SdkError {
-  return new SdkError('unexpected_response', message, {
-    ...identify(answer),
-    ...(cause !== undefined && { cause }),
-  });
+  return new SdkError('unexpected_response', message, { ...identify(answer), cause });
 }
 
-function identify({ status, headers }: Answer): { status: number; requestId?: string } {
-  const requestId = headers.get('x-request-id');
-  return { status, ...(requestId !== null && { requestId }) };
-}
+const identify = ({ status, headers }: Answer) => ({
+  status,
+  requestId: headers.get('x-request-id') ?? undefined,
+});
 
 export function validInput<T>(schema: z.ZodType<T>, input: unknown): T {
   const result = safeParse(schema, input);
@@ -114,12 +113,8 @@ export const RETRIED_STATUS: ReadonlySet<number> = new Set([408, 429, 502, 503, 
 export function httpError(answer: Answer): SdkError {
   const { status } = answer;
   const problem = problemOf(answer);
-  const after = retryAfterMs(answer.headers, Date.now());
-  const details = {
-    ...identify(answer),
-    ...(problem !== undefined && { problem }),
-    ...(after !== null && { retryAfterMs: after }),
-  };
+  const after = retryAfterMs(answer.headers, Date.now()) ?? undefined;
+  const details = { ...identify(answer), problem, retryAfterMs: after };
   if (problem === undefined && status !== 500 && !RETRIED_STATUS.has(status)) {
     const message = `status ${String(status)} without a problem document: check the address`;
     return new SdkError('unexpected_response', message, details);

@@ -28,27 +28,19 @@ export async function attempt(
   timeoutMs: number,
 ): Promise<Answer> {
   if (deadline.signal.aborted) throw deadline.error();
-  const controller = new AbortController();
-  const stop = (): void => controller.abort();
-  deadline.signal.addEventListener('abort', stop, { once: true });
-  const timer = setTimeout(stop, timerMs(timeoutMs));
-  try {
-    return await Promise.race([
-      exchange(fetcher, call, controller.signal),
-      rejectOn(controller.signal),
-    ]);
-  } catch (cause) {
-    if (deadline.signal.aborted) throw deadline.error(cause);
-    if (cause instanceof SdkError) throw cause;
-    if (controller.signal.aborted) {
-      throw new SdkError('timeout', `no complete response in ${String(timeoutMs)} ms`, { cause });
+  return withDeadline({ signal: deadline.signal, timeoutMs }, async ({ signal }) => {
+    try {
+      return await Promise.race([exchange(fetcher, call, signal), rejectOn(signal)]);
+    } catch (cause) {
+      if (deadline.signal.aborted) throw deadline.error(cause);
+      if (cause instanceof SdkError) throw cause;
+      if (signal.aborted) {
+        throw new SdkError('timeout', `no complete response in ${String(timeoutMs)} ms`, { cause });
+      }
+      const message = `no complete response from ${call.url.host}${errno(cause as Error)}`;
+      throw new SdkError('network', message, { cause });
     }
-    const message = `no complete response from ${call.url.host}${errno(cause as Error)}`;
-    throw new SdkError('network', message, { cause });
-  } finally {
-    clearTimeout(timer);
-    deadline.signal.removeEventListener('abort', stop);
-  }
+  });
 }
 
 /** Node's code of a connection error, such as ECONNREFUSED. */
@@ -113,8 +105,6 @@ async function readBody({ body, status }: Response, maxBytes: number): Promise<U
 /** Longest timer that Node and browsers support; a longer timer would fire immediately. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
-const timerMs = (ms: number): number => Math.min(ms, MAX_TIMER_MS);
-
 export type Deadline = ReturnType<typeof openDeadline>;
 
 export function openDeadline({ signal: caller, timeoutMs }: CallOptions) {
@@ -146,7 +136,7 @@ export function openDeadline({ signal: caller, timeoutMs }: CallOptions) {
           if (controller.signal.aborted) reject(error());
           else resolve();
         };
-        const sleeping = setTimeout(wake, timerMs(ms));
+        const sleeping = setTimeout(wake, Math.min(ms, MAX_TIMER_MS));
         if (controller.signal.aborted) wake();
         else controller.signal.addEventListener('abort', wake, { once: true });
       }),

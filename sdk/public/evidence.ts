@@ -80,7 +80,7 @@ export function rejecting<T>(check: () => T): T {
   } catch (cause) {
     if (!(cause instanceof ProtocolError)) throw cause;
     const { code: fault, message, pointer } = cause;
-    const details = { fault, ...(pointer !== undefined && { pointer }), cause };
+    const details = { fault, pointer, cause };
     if (fault === 'evidence_expired' || fault === 'evidence_too_old') {
       throw new SdkError('evidence_outdated', message, details);
     }

@@ -56,10 +56,5 @@ export async function readLogEntryHttp(
   });
 }
 
-function rejected(message: string, fault?: OfflineFault): SdkError {
-  return new SdkError(
-    'evidence_rejected',
-    message,
-    fault === undefined ? {} : { fault: fault.code },
-  );
-}
+const rejected = (message: string, fault?: OfflineFault): SdkError =>
+  new SdkError('evidence_rejected', message, { fault: fault?.code });

@@ -16,7 +16,7 @@ import {
 import { namedIdentifier } from '../../protocol/evidence/build.js';
 import { parseEvidence, type ProvedState } from '../../protocol/evidence/verify.js';
 import { timeOfId } from '../../protocol/ids.js';
-import { BY_PATH, routeFor, type VerdictRoute } from '../../protocol/lookup-routes.js';
+import { BY_PATH, routeFor, SHARED, type VerdictRoute } from '../../protocol/lookup-routes.js';
 import type { TextOrBytes } from '../../protocol/offline.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { awaitsVerdict } from '../../protocol/state/answers.js';
@@ -107,7 +107,7 @@ export async function lookUp(
       : { path: `/api/public/verify/${kind}/${segment}` };
   return readVerdict(registry, { method: 'GET', ...target }, deadline, {
     identifier,
-    kind: ANSWERED_KIND[kind],
+    kind: answeredKind(routeOf(kind)),
     route: routeOf(kind),
     evidence: evidenceRequest(identifier),
   });
@@ -226,17 +226,11 @@ export function verifyEvidence(
   return withVerdict({ record: answer.response, snapshot, evidence: proved });
 }
 
-/** A share token or a generic lookup may resolve to any kind. */
-const ANSWERED_KIND: Record<LookupKind, Facade['artifact_kind'] | undefined> = {
-  proof: 'proof',
-  certificate: 'certificate',
-  passport: 'passport',
-  trust: 'trust',
-  'trust-asset': 'trust',
-  share: undefined,
-  package: 'trust',
-  identifier: undefined,
-};
+/** The only kind that a route resolves to; undefined for a share token and a generic lookup, which have several. */
+function answeredKind({ matches }: VerdictRoute): Facade['artifact_kind'] | undefined {
+  const [kind, other] = new Set(Object.values(matches));
+  return other === undefined && kind !== SHARED ? kind : undefined;
+}
 
 /** One identifier, as a member named after its kind. */
 export type LookupInput = { [F in LookupField]: Record<F, string> }[LookupField];

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { actionOf } from '#sdk/adapters/index';
-import { plainHash } from '#sdk/adapters/plain-json';
+import { plainHash } from '#sdk/adapters/stream';
 import { canonicalHash } from '#sdk/index';
 import { packageRoot } from '#runtime/process/files';
 

@@ -5,7 +5,7 @@ import {
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { describe, expect, it } from 'vitest';
-import { readEvents } from '#sdk/cli/mcp/sse';
+import { readEvents } from '#sdk/cli/mcp/http-server';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 import { serveBreaking, serveV1, serveV2 } from '../fixtures/mcp-http-servers.js';
 import {

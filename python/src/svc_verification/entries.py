@@ -8,7 +8,7 @@ from typing import Any
 from . import forms as f
 from .crypto import is_usable_key
 from .encoding import canonical, is_proof_id, is_time, milliseconds, parse_json, read_base64url, sha256
-from .errors import InvalidError, require
+from .errors import coded, require
 from .notes import parse_vkey
 
 DAY = 24 * 60 * 60 * 1000
@@ -165,13 +165,11 @@ ENTRY = f.by(
 )
 
 
+@coded("malformed_entry")
 def read_entry(data: bytes) -> dict[str, Any]:
     """An entry of any type, from its canonical bytes."""
-    try:
-        entry: dict[str, Any] = parse_json(data)
-        require(ENTRY(entry) and canonical(entry) == data and len(data) < 2**16, "malformed_entry")
-    except InvalidError as fault:
-        raise InvalidError("malformed_entry", fault.pointer) from fault
+    entry: dict[str, Any] = parse_json(data)
+    require(ENTRY(entry) and canonical(entry) == data and len(data) < 2**16, "malformed_entry")
     return entry
 
 

@@ -34,6 +34,15 @@ def require(condition: object, code: str) -> None:
         raise InvalidError(code)
 
 
+@contextmanager
+def coded(code: str) -> Generator[None]:
+    """Gives each `InvalidError` this code."""
+    try:
+        yield
+    except InvalidError as fault:
+        raise InvalidError(code, fault.pointer) from fault
+
+
 @dataclass(eq=False)
 class SvcError(Exception):
     """A failed call. The codes are those of the TypeScript SDK (docs/integrate.md, Errors).

@@ -24,7 +24,7 @@ from .encoding import (
     shard_of,
 )
 from .entries import DAY, SNAPSHOT, aep_key_key, check_snapshot, read_entry
-from .errors import InvalidError, SvcError, raising, require
+from .errors import InvalidError, SvcError, coded, raising, require
 from .merkle import find_value
 from .notes import Checkpoint, parse_tlog_proof
 from .pins import PinnedLog, Pins, require_included
@@ -95,7 +95,8 @@ def verify_evidence(
     if pins.log is None:
         raise SvcError("unusable_pin", "evidence needs pins of a log")
     with raising("evidence_rejected", "the evidence is rejected"):
-        document = _read_evidence(evidence)
+        with coded("malformed_evidence"):
+            document: dict[str, Any] = f.read(EVIDENCE, parse_json(evidence), "malformed_evidence")
         identifier = document["identifier"] if identifier is None else identifier
         named = sha256(identifier.encode()).hex() if is_share_token(identifier) else identifier
         require(document["identifier"] == named, "wrong_identifier")
@@ -118,14 +119,6 @@ def verify_evidence(
                 require(age < DAY and (max_age is None or age <= 1000 * max_age), "evidence_too_old")
         size = snapshot["logs"][0]["size"]
         return Proved(answer, snapshot["time"], snapshot["valid_until"], age / 1000, index, size, checkpoint)
-
-
-def _read_evidence(evidence: str | bytes) -> dict[str, Any]:
-    try:
-        document: dict[str, Any] = f.read(EVIDENCE, parse_json(evidence), "malformed_evidence")
-    except InvalidError as fault:
-        raise InvalidError("malformed_evidence", fault.pointer) from fault
-    return document
 
 
 def _open_snapshot(document: dict[str, Any], log: PinnedLog) -> tuple[int, Checkpoint]:

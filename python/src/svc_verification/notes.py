@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from .crypto import verify_ed25519
 from .encoding import read_base64, sha256
-from .errors import InvalidError, require
+from .errors import InvalidError, coded, require
 from .forms import is_root, pattern
 
 # Lone surrogates have no UTF-8 form.
@@ -111,12 +111,10 @@ Quorum = Callable[[str], bool]
 """Whether the cosigners of a note are a quorum."""
 
 
+@coded("malformed_policy")
 def read_policy(text: str) -> Quorum:
     """The rule of a C2SP tlog-policy."""
-    try:
-        return _Policy(text).quorum()
-    except InvalidError as fault:
-        raise InvalidError("malformed_policy") from fault
+    return _Policy(text).quorum()
 
 
 class _Policy:

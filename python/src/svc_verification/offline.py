@@ -23,7 +23,7 @@ from .encoding import (
     time_text,
 )
 from .entries import read_entry
-from .errors import InvalidError, require
+from .errors import InvalidError, coded, require
 from .forms import ASSERTING, is_ascending, is_hash, read
 from .notes import Checkpoint, TlogProof, parse_tlog_proof
 from .pins import AepKey, PinnedLog, Pins
@@ -305,12 +305,10 @@ def _check_activation(activated: dict[str, Any], log: PinnedLog, below: int, cod
     """The index of the activation; None when the document does not prove it."""
     if activated["tlog_proof"] is None:
         return None
-    try:
+    with coded(code):
         proof = parse_tlog_proof(activated["tlog_proof"])
         log.check_inclusion(activated["entry"], proof, needs_quorum=False)
         require(proof.index < below, code)
-    except InvalidError as fault:
-        raise InvalidError(code) from fault
     return proof.index
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from .documents import RUN_PACKAGE
 from .encoding import document_hash
-from .errors import InvalidError, require
+from .errors import InvalidError, coded, require
 from .forms import is_ascending, read
 from .notes import Checkpoint, parse_tlog_proof
 from .offline import Document, OfflineResult, Undecidable, parse_document, summary_of, verify_document
@@ -58,10 +58,8 @@ class Place:
 
 
 def _verify_run(result: RunResult, package: Any, pins: Pins, log: PinnedLog) -> None:
-    try:
+    with coded("malformed_run"):
         read(RUN_PACKAGE, package, "malformed_run")
-    except InvalidError as fault:
-        raise InvalidError("malformed_run", fault.pointer) from fault
     close, *others = (_place_of(one, pins, log) for one in (package["close"], *package["members"]))
     closing = close.aep or {}
     subject = closing["subject"]

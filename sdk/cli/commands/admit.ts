@@ -1,4 +1,4 @@
-import { InvalidArgumentError, Option } from 'commander';
+import { Option } from 'commander';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { utf8 } from '../../../protocol/bytes.js';
@@ -34,7 +34,7 @@ export const admitCommand: CommandSpec = {
   argument: '<FILE>',
   options: [
     new Option('--batch-items <N>', 'limit the items of one batch (default: 10000)').argParser(
-      batchItems,
+      Number,
     ),
     ['--evidence <DIR>', 'store the evidence of each receipt in this directory'],
     ['-q, --quiet', 'show no progress bar'],
@@ -57,10 +57,7 @@ async function admit(invocation: Invocation<AdmitOptions>): Promise<ExitCode> {
   const output = openBatchOutput(invocation);
   const startedAt = performance.now();
   try {
-    const settings = {
-      ...(options.batchItems !== undefined && { maxItems: options.batchItems }),
-      onProgress: bar.update,
-    };
+    const settings = { maxItems: options.batchItems, onProgress: bar.update };
     const results = sdk.admitBatchHttp(engine, items, settings);
     for await (const result of mapInOrder(results, keep, EVIDENCE_IN_FLIGHT)) {
       output.add(result, bar.interrupt);
@@ -112,13 +109,6 @@ async function openEvidenceKeeper(
     return result;
   };
   return { missing, keep };
-}
-
-function batchItems(text: string): number {
-  if (!/^[1-9][0-9]{0,4}$/.test(text) || Number(text) > 10_000) {
-    throw new InvalidArgumentError('Expected a number from 1 to 10000.');
-  }
-  return Number(text);
 }
 
 /** The completed and validated items of a file. An error names the line. */
@@ -198,18 +188,16 @@ const CODES: Record<sdk.BatchItemResult['state'], ExitCode> = {
 
 /** Prints the results of a batch: with `json` all of them, else only those that were not admitted. */
 function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean }) {
-  const states = Object.keys(CODES) as sdk.BatchItemResult['state'][];
-  const counts = Object.fromEntries(states.map((state) => [state, 0])) as Record<
-    sdk.BatchItemResult['state'],
-    number
-  >;
+  const counts: Record<string, number> = Object.fromEntries(
+    Object.keys(CODES).map((state) => [state, 0]),
+  );
   let replayed = 0;
   const batches = new Set<string>();
   let exitCode: ExitCode = EXIT.success;
   return {
     /** Counts a result, and prints it; `print` can hide a progress bar while a line is printed. */
     add: (result: sdk.BatchItemResult, print = (line: () => void) => line()) => {
-      counts[result.state] += 1;
+      counts[result.state]! += 1;
       batches.add(result.batch_id);
       if (result.replayed) replayed += 1;
       const code = CODES[result.state];

@@ -73,7 +73,7 @@ async function run(invocation: Invocation<MonitorOptions>): Promise<ExitCode> {
     once: options.once === true,
   };
   const metrics =
-    options.metricsPort === undefined ? null : await serveMetrics(options.metricsPort, signal);
+    options.metricsPort === undefined ? null : await serveMetrics(options.metricsPort);
   if (metrics !== null)
     terminal.printError(`serving metrics on http://127.0.0.1:${String(metrics.port)}`);
   const finding = (found: Finding): void => {

@@ -14,12 +14,9 @@ interface OverlayOptions {
   since?: string;
 }
 
-type Documents = Record<
-  string,
-  (engine: sdk.EngineOptions, options: OverlayOptions) => Promise<object>
->;
+type Action = (engine: sdk.EngineOptions, options: OverlayOptions) => Promise<object>;
 
-const ACTIONS = {
+const ACTIONS: Record<string, Action> = {
   put: async (engine, { rules }) =>
     sdk.storeOverlayHttp(engine, { rules: await readRules(given(rules, '--rules')) }),
   test: async (engine, { cases, id, since }) =>
@@ -37,9 +34,9 @@ const ACTIONS = {
     }),
   deactivate: (engine, { id }) =>
     sdk.deactivateOverlayHttp(engine, { overlay_id: given(id, '--id') }),
-} satisfies Documents;
+};
 
-const OPTIONS: Record<keyof typeof ACTIONS, readonly (keyof OverlayOptions)[]> = {
+const OPTIONS: Record<string, readonly (keyof OverlayOptions)[]> = {
   put: ['rules'],
   test: ['id', 'cases', 'since'],
   activate: ['id', 'cases'],
@@ -69,13 +66,11 @@ export const overlayCommand: CommandSpec<OverlayOptions> = {
 
 async function overlay(invocation: Invocation<OverlayOptions>): Promise<ExitCode> {
   const { argument, json, options, terminal } = invocation;
-  const run = (ACTIONS as Documents)[argument]!;
-  const taken = OPTIONS[argument as keyof typeof ACTIONS];
   for (const name of ['id', 'rules', 'cases', 'since'] as const) {
-    if (options[name] === undefined || taken.includes(name)) continue;
+    if (options[name] === undefined || OPTIONS[argument]!.includes(name)) continue;
     throw new UsageError(`--${name} does not apply to overlay ${argument}`);
   }
-  const document = await run(invocation.engine(), options);
+  const document = await ACTIONS[argument]!(invocation.engine(), options);
   const cases = 'cases' in document ? (document.cases as { failed: number } | null) : null;
   const code = cases === null || cases.failed === 0 ? EXIT.success : EXIT.negative;
   printDocument(invocation, document);

@@ -5,13 +5,16 @@ import { isBatchId, isPackageId, isProofId } from '../../../protocol/ids.js';
 import { API_KEY_ID_PATTERN, SCOPES } from '../../../protocol/schemas/api-keys.js';
 import { EFFECTS, type ArtifactKind, ARTIFACT_KINDS } from '../../../protocol/status.js';
 import * as sdk from '../../index.js';
+import { withoutUndefined } from '../../options.js';
 import { type CommandSpec, type Invocation, NEEDS_ENGINE, UsageError } from '../config.js';
 import { createFile, errno, hashOfFile } from '../files.js';
 import { EXIT, type ExitCode, row } from '../terminal.js';
 
 type ListOptions = Omit<sdk.ProofFilter, 'bound'> & { bound?: 'true' | 'false'; limit?: string };
 
-const LISTS = {
+type List = (engine: sdk.EngineOptions, filter: sdk.ProofFilter) => AsyncIterable<object>;
+
+const LISTS: Record<string, List> = {
   proofs: sdk.listProofsHttp,
   batches: sdk.listBatchesHttp,
   packages: sdk.listPackagesHttp,
@@ -19,10 +22,7 @@ const LISTS = {
   keys: sdk.listApiKeysHttp,
   approvers: sdk.listApproversHttp,
   overlays: sdk.listOverlaysHttp,
-} satisfies Record<
-  string,
-  (engine: sdk.EngineOptions, filter: sdk.ProofFilter) => AsyncIterable<object>
->;
+};
 
 const TEXT_FILTERS = {
   action: 'proofs of this action',
@@ -72,14 +72,12 @@ async function list({
 }: Invocation<ListOptions & { intent?: string }>): Promise<ExitCode> {
   const { limit, bound, effect } = options;
   const texts = Object.keys(TEXT_FILTERS) as (keyof typeof TEXT_FILTERS)[];
-  const given = texts.flatMap((name) =>
-    options[name] === undefined ? [] : [[name === 'intent' ? 'intent_id' : name, options[name]]],
-  );
-  const filter = {
+  const given = texts.map((name) => [name === 'intent' ? 'intent_id' : name, options[name]]);
+  const filter = withoutUndefined({
     ...Object.fromEntries(given),
-    ...(effect !== undefined && { effect }),
-    ...(bound !== undefined && { bound: bound === 'true' }),
-  } as sdk.ProofFilter;
+    effect,
+    bound: bound && bound === 'true',
+  }) as sdk.ProofFilter;
   if (!Object.hasOwn(LISTS, what)) {
     throw new UsageError(`${what} is not a list: give one of ${Object.keys(LISTS).join(', ')}`);
   }
@@ -90,7 +88,7 @@ async function list({
     throw new UsageError('--limit takes a number, as in --limit 20');
   }
   let left = limit === undefined ? Infinity : Number(limit);
-  for await (const item of LISTS[what as keyof typeof LISTS](engine(), filter)) {
+  for await (const item of LISTS[what]!(engine(), filter)) {
     if (json) terminal.printJson(item);
     else terminal.print(columns(item));
     if (--left === 0) break;
@@ -283,17 +281,17 @@ export const createKeyCommand: CommandSpec<KeyOptions> = {
   run: async (invocation) => {
     const { engine, options } = invocation;
     const { scope, agent, action, tool, environment, expires, out } = options;
-    const restriction = {
-      ...(agent !== undefined && { agent_id: agent }),
-      ...(action !== undefined && { actions: action }),
-      ...(tool !== undefined && { tools: tool }),
-      ...(environment !== undefined && { environment }),
-    };
-    const input = {
+    const restriction = withoutUndefined({
+      agent_id: agent,
+      actions: action,
+      tools: tool,
+      environment,
+    });
+    const input = withoutUndefined({
       scopes: scope,
-      ...(Object.keys(restriction).length > 0 && { restriction }),
-      ...(expires !== undefined && { expires_at: expires }),
-    } as sdk.ApiKeyInput;
+      restriction: Object.keys(restriction).length > 0 ? restriction : undefined,
+      expires_at: expires,
+    }) as sdk.ApiKeyInput;
     // Creates the file first, with as many bytes: a key that cannot be written, as on a full disk, would be lost.
     await createFile(out, ' '.repeat(RESERVED_BYTES), 0o600);
     let created: sdk.CreatedApiKey;

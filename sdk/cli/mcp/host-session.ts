@@ -50,11 +50,8 @@ export class HostSession implements Connection {
     const inner = message.json['id'] as RequestId;
     if (isResponse(message)) {
       const found = this.open.get(inner);
-      this.finish(inner)?.finish(
-        found === undefined ? message : this.restore(message, found),
-        this.isStateless,
-      );
-      return;
+      this.open.delete(inner);
+      return found?.reply.finish(this.restore(message, found), this.isStateless);
     }
     const found = this.requestOf(message);
     const reply =

@@ -40,14 +40,6 @@ const mappingSchema = z.strictObject({ tools: z.record(z.string(), toolSchema) }
 export type Mapping = z.infer<typeof mappingSchema>;
 type Fact = z.infer<typeof factSchema>;
 
-/** The data about a call that the engine gets. */
-export interface Described {
-  action?: string;
-  facts?: Record<string, FactValue>;
-  /** The arguments that the hash covers. */
-  hashed: JsonObject;
-}
-
 /** Throws `UsageError` for a file that is not a mapping. */
 export async function readMapping(file: string): Promise<Mapping> {
   const read = safeParse(mappingSchema, await readDocument(file));
@@ -59,7 +51,7 @@ export async function readMapping(file: string): Promise<Mapping> {
 }
 
 /** Omits a fact that the arguments lack: `@required_for` in a policy then denies the call. */
-export function describe(mapping: Mapping, tool: string, given: JsonObject): Described {
+export function describe(mapping: Mapping, tool: string, given: JsonObject) {
   if (!Object.hasOwn(mapping.tools, tool)) return { hashed: given };
   const { action, facts: wanted = {}, hashed } = mapping.tools[tool]!;
   const facts = Object.entries(wanted).flatMap(([name, fact]) => {

@@ -25,7 +25,7 @@ export const readingsOf = (
 });
 
 /** Serves the readings on the loopback address, in Prometheus' text format. @throws UsageError */
-export async function serveMetrics(port: number, signal: AbortSignal) {
+export async function serveMetrics(port: number) {
   let readings: Record<string, number> = {};
   const server = createServer((_request, response) => {
     const lines = Object.entries(readings).map(
@@ -39,7 +39,6 @@ export async function serveMetrics(port: number, signal: AbortSignal) {
   } catch (cause) {
     throw new UsageError(`--metrics-port ${String(port)}: ${(cause as Error).message}`, { cause });
   }
-  signal.addEventListener('abort', () => server.close());
   return {
     port: (server.address() as AddressInfo).port,
     passed: (pass: MonitorPass) => (readings = readingsOf(pass, Date.now())),
