@@ -6,6 +6,7 @@ import { logKeysOf, keysChangedBy } from '#protocol/state/log-keys';
 import type { LogKey } from '#protocol/state/log-state';
 import { formatTime } from '#protocol/time';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
+import { valueOf } from '../db/columns.js';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
 import { appendEntries, lockHead } from '../log/append.js';
 import { type EntryBody, latestCheckpoint, latestCheckpointBy } from '../log/log.js';
@@ -88,7 +89,7 @@ export function appendLogKeyChange(
     if (changed.length === 0) {
       throw new AdministrationError(
         change === 'activate'
-          ? `the log already has the key ${text}, or the key is not usable: generate a new one`
+          ? `the log already has the key ${text}, or the key is not usable: unless the list of keys shows it as active, generate a new one`
           : `log key ${text} was never activated in the log`,
       );
     }
@@ -115,8 +116,8 @@ export const signingLock = (publicKey: Uint8Array): readonly [number, number] =>
 ];
 
 /**
- * The size of the last checkpoint that a key signed, or 0. Throws while a running publisher signs
- * with that key.
+ * The size of the last checkpoint that a key signed, or 0; for a database that lost checkpoints, the size of the
+ * last that the key may have signed. Throws while a running publisher signs with that key.
  */
 async function lastSize(tx: Transaction, vkey: LogVkey): Promise<number> {
   // `newest` is read before `size`: a checkpoint that the publisher signs with this key in between makes
@@ -127,10 +128,18 @@ async function lastSize(tx: Transaction, vkey: LogVkey): Promise<number> {
       pg_try_advisory_xact_lock(7566947, 1) as "isOurs",
       pg_try_advisory_xact_lock(${group}::int, ${key}::int) as "isUnused" from svc.checkpoint`;
   const size = await latestCheckpointBy(tx, [vkey]);
-  if (row.isUnused && (size < row.newest || row.isOurs)) return size;
-  throw new AdministrationError(
-    'the running publisher signs with this key: restart it with the successor first',
-  );
+  if (!row.isUnused || (size >= row.newest && !row.isOurs)) {
+    throw new AdministrationError(
+      'the running publisher signs with this key: restart it with the successor, or stop every publisher if the key is lost',
+    );
+  }
+  if (size === 0 && !row.isOurs) return 0;
+  // A signed tree ends with a snapshot entry, which the database still has, or has adopted.
+  const known = size === 0 ? row.newest : size;
+  return valueOf(tx`
+    select greatest(${size}::bigint, max(leaf_index) + 1) from svc.log_entry
+    where kind = 6 and leaf_index >= ${known}::bigint and leaf_index < coalesce(
+      (select min(tree_size) - 1 from svc.checkpoint where tree_size > ${known}::bigint), ${Number.MAX_SAFE_INTEGER})`);
 }
 
 const isAmbiguous = (a: LogVkey, b: LogVkey): boolean =>

@@ -76,7 +76,9 @@ export function appendKeyChange(sql: Pool | Transaction, key: KeyChange): Promis
     const before = entriesOf(keys, key.keyId);
     const isUsed = before.length > 0 || isLogKey(keys, key.publicKey);
     if (key.change === 'activate' && isUsed) {
-      throw new AdministrationError(`key ${key.keyId} is already in the log: generate a new one`);
+      throw new AdministrationError(
+        `key ${key.keyId} is already in the log: unless the list of keys shows it as active, generate a new one`,
+      );
     }
     const isKnown = before.some((entry) => entry.use === use && entry.change === 'activate');
     if (key.change !== 'activate' && !isKnown) {

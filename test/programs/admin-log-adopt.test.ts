@@ -8,8 +8,10 @@ import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { runMonitor } from '#sdk/cli/monitor/run';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
 import { entryBytes, revocationReasonBytes } from '#protocol/entries';
+import { logKeysOf } from '#protocol/state/log-keys';
 import { formatTime } from '#protocol/time';
 import { addApprover, listApprovers } from '#sql/lifecycle/approvers';
+import { logStateKeys } from '#sql/lifecycle/log-keys';
 import { insertRevocationRequest } from '#sql/lifecycle/revocations';
 import { type Pool, transaction } from '#sql/db/transaction';
 import { appendEntries, lockHead } from '#sql/log/append';
@@ -240,6 +242,27 @@ describe('admin log adopt', () => {
     const counts = { from: common, adopted: size - common };
     expect(await done(adopt(db, `${http.url}/log`))).toMatchObject(counts);
     await http.close();
+  });
+
+  it('lets a lost log key be replaced: its checkpoints stay valid that only the lost database had', async () => {
+    const db = databases[3]!;
+    const admin = adminOn(db);
+    const next = testKeys();
+    const retired = ['retire', logVkey, '--confirm', logVkey];
+    for (const vkey of [logVkey, vkeysOf(next).logVkey])
+      await done(admin('log-key', 'activate', vkey));
+    expect(await done(admin('log-key', ...retired))).toMatchObject({ from_size: size });
+
+    const directory = join(home, 'replaced');
+    cpSync(published, directory, { recursive: true });
+    const following = await openRegistry(db, { existing: before });
+    following.verify.signer = before.verify.signer!;
+    await following.reportAll();
+    const logged = logKeysOf(nativeSha256, ORIGIN, (await logStateKeys(db.sql, ORIGIN)).values());
+    const sql = db.as('svc_publisher', 1);
+    const publisher = sqlPublisher(sql, { directory, ...keys, logKey: next.logKey, logged });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+    await publisher.close();
   });
 
   it('appends the published leaves byte for byte, and nothing the second time', async () => {

@@ -8,10 +8,11 @@ import { type Transaction, transaction } from '#sql/db/transaction';
 import { appendKeyChange } from '#sql/lifecycle/signing-keys';
 import { appendRevocation } from '#sql/lifecycle/revocations';
 import { appendLogKeyChange } from '#sql/lifecycle/log-keys';
+import { appendEntries, lockHead } from '#sql/log/append';
 import { treeSize } from '#sql/log/log';
 import { storeTraces } from '#sql/ops/traces';
 import { admissionEnvelope, agentItem } from '../fixtures/agent.js';
-import { testLog } from '../fixtures/checkpoints.js';
+import { type TestLog, testLog } from '../fixtures/checkpoints.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('file');
@@ -35,7 +36,9 @@ it('appendKeyChange > rejects the activation of a log key', async () => {
   for (const use of ['aep', 'aep_root', 'verifier'] as const) {
     const key = { use, keyId, publicKey: toBase64Url(publicKey), change: 'activate' as const };
     const activated = appendKeyChange(registry.admin, key);
-    await expect(activated).rejects.toThrow('already in the log');
+    await expect(activated).rejects.toThrow(
+      'already in the log: unless the list of keys shows it as active',
+    );
   }
 });
 
@@ -50,6 +53,27 @@ it('appendLogKeyChange > rejects a log key with the key id of another log key', 
   const activated = appendLogKeyChange(registry.admin, second!, 'activate');
   await expect(activated).rejects.toThrow('another log key of this log has the same key id');
   expect(await treeSize(registry.engine)).toBe(before);
+});
+
+it('appendLogKeyChange > counts a checkpoint that the database lost for the last key and for keys that never signed', async () => {
+  const [last, unused, next, spare] = Array.from({ length: 4 }, () => testLog(db, 'test.example/lost')) as [TestLog, TestLog, TestLog, TestLog]; // prettier-ignore
+  const change = (of: TestLog, to: 'activate' | 'retire') =>
+    appendLogKeyChange(registry.admin, parseVkey(of.vkey), to);
+  await last.publish();
+  for (const log of [last, unused]) await change(log, 'activate');
+  await transaction(db.sql, async (tx) => {
+    const snapshot = { kind: 'snapshot' as const, at: Date.now(), body: Buffer.from('{}') };
+    return appendEntries(tx, await lockHead(tx), [snapshot]);
+  });
+  const size = await treeSize(db.sql);
+  await change(next, 'activate');
+  for (const log of [last, unused]) {
+    expect(await change(log, 'retire')).toMatchObject({ fromSize: size });
+  }
+  await next.publish();
+  expect(await change(last, 'retire')).toMatchObject({ fromSize: size });
+  await change(spare, 'activate');
+  expect(await change(spare, 'retire')).toMatchObject({ fromSize: 0 });
 });
 
 /** Runs `then` after the first query of the checkpoints. */
