@@ -87,6 +87,13 @@ describe('SDK package', () => {
     expect(JSON.parse(result)).toEqual(['policy_denied', 'SdkError']);
   });
 
+  it('has declarations that TypeScript before 5.7 reads, which has no generic Uint8Array', async () => {
+    const root = join(sdk.directory, 'node_modules/@svc-proofs/sdk');
+    for (const file of sdk.files.filter((one) => one.endsWith('.d.ts'))) {
+      expect(await readFile(join(root, file), 'utf8'), file).not.toContain('Uint8Array<');
+    }
+  });
+
   it('has types that compile, with and without the peer libraries', async () => {
     await sdk.write(
       'use.ts',
