@@ -106,7 +106,7 @@ export function noteSigner<Sign>(
   name: string,
   { publicKey, sign }: { publicKey: Uint8Array; sign: Sign },
   type: SignatureType = ED25519_TYPE,
-) {
+): { name: string; keyHash: Uint8Array; sign: Sign } {
   return { name, keyHash: keyId(sha256, name, publicKey, type), sign };
 }
 

@@ -94,7 +94,7 @@ export function aepKeyMapKey(shard: number, activation: number): Uint8Array {
 /** @param bytes a buffer of zeros, which receives the record */
 export function encodeProof(
   proof: PublicProof,
-  bytes = new Uint8Array(PROOF_RECORD_BYTES),
+  bytes: Uint8Array = new Uint8Array(PROOF_RECORD_BYTES),
 ): Uint8Array {
   bytes[0] = 1;
   bytes[1] =

@@ -3,6 +3,7 @@
 from typing import assert_type
 
 from svc_verification import (
+    Agent,
     ApprovalWait,
     AsyncClient,
     Client,
@@ -12,12 +13,16 @@ from svc_verification import (
     Pins,
     Receipt,
     RequiredApproval,
+    Run,
     SvcError,
     ToolFields,
     admitted,
     open_run,
     verify_export,
 )
+
+agent: Agent = {"id": "a", "framework": "none"}
+place: Run = {"id": "019aa2c1e07b7c0f8a3e5d6b7c8d9e0f", "seq": 2}
 
 
 def facts(seats: int) -> Facts:
@@ -30,7 +35,7 @@ def fields(seats: int) -> ToolFields:
 
 def book(client: Client, gate: Gate) -> str | None:
     try:
-        receipt = client.admit(agent={"id": "a"}, action="BOOK", facts=facts(2))
+        receipt = client.admit(agent=agent, action="BOOK", run=place, facts=facts(2))
         assert_type(receipt, Receipt)
         verify_export("{}", Pins(), receipt=receipt)
     except SvcError as error:
@@ -41,9 +46,9 @@ def book(client: Client, gate: Gate) -> str | None:
     def reserve(seats: int) -> str:
         return f"a table for {seats}"
 
-    run = open_run(client, {"id": "a"})
+    run = open_run(client, agent, place)
     assert_type(run.close(), Receipt)
-    waiting = Gate(client, {"id": "a"}, approval=ApprovalWait(9, lambda one: print(one.approval["expires_at"])))
+    waiting = Gate(client, agent, approval=ApprovalWait(9, lambda one: print(one.approval["expires_at"])))
 
     @admitted(waiting, fields=lambda: {"run": run})
     def cancel() -> None: ...
@@ -53,4 +58,4 @@ def book(client: Client, gate: Gate) -> str | None:
 
 
 async def close(client: AsyncClient) -> None:
-    assert_type(await open_run(client, {"id": "a"}).close(), Receipt)
+    assert_type(await open_run(client, agent).close(), Receipt)

@@ -1,5 +1,6 @@
 import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core';
 import { readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { publint } from 'publint';
 import { beforeAll, describe, expect, it } from 'vitest';
@@ -47,12 +48,20 @@ describe('SDK package', () => {
     const { exports } = JSON.parse(text) as { exports: Record<string, { default?: string }> };
     const entries = Object.values(exports).flatMap((entry) => entry.default ?? []);
     const { files, packages, globals } = await reachable(root, entries);
-    expect(packages).toEqual(
-      new Set(['@noble/ed25519', '@noble/hashes/sha2.js', 'canonicalize', 'zod']),
-    );
+    expect(packages).toEqual(new Set(['@noble/ed25519', '@noble/hashes/sha2.js', 'zod']));
     expect(globals).toEqual([]);
     const shipped = sdk.files.filter((file) => /^dist\/(?!cli\/).+\.js$/.test(file));
     expect([...files].sort()).toEqual(shipped.sort());
+  });
+
+  it('depends only on packages that require finds: in a CommonJS project tsx requires them', async () => {
+    const manifest = join(sdk.directory, 'node_modules/@svc-proofs/sdk/package.json');
+    const text = await readFile(manifest, 'utf8');
+    const { dependencies } = JSON.parse(text) as { dependencies: Record<string, string> };
+    const { resolve } = createRequire(manifest);
+    for (const name of Object.keys(dependencies)) {
+      expect(() => resolve(name), name).not.toThrow();
+    }
   });
 
   it('loads every adapter without its peer library, and all share one error class', async () => {
@@ -85,6 +94,13 @@ describe('SDK package', () => {
     );
     const result = await sdk.run('node', ['load.js']);
     expect(JSON.parse(result)).toEqual(['policy_denied', 'SdkError']);
+  });
+
+  it('has declarations that TypeScript before 5.7 reads, which has no generic Uint8Array', async () => {
+    const root = join(sdk.directory, 'node_modules/@svc-proofs/sdk');
+    for (const file of sdk.files.filter((one) => one.endsWith('.d.ts'))) {
+      expect(await readFile(join(root, file), 'utf8'), file).not.toContain('Uint8Array<');
+    }
   });
 
   it('has types that compile, with and without the peer libraries', async () => {

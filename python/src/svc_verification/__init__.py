@@ -8,7 +8,7 @@ from .evidence import Proved, verify_evidence
 from .function import admitted
 from .gate import Gate
 from .hashing import action_of, plain_hash
-from .models import Denial, Exchange, Facts, Lookup, Receipt, RequiredApproval, ToolFields
+from .models import Agent, Denial, Exchange, Facts, Lookup, Receipt, RequiredApproval, Run, ToolFields
 from .offline import OfflineResult, verify_export, verify_receipt_evidence, verify_tlog_proof
 from .offline_run import RunResult, verify_run
 from .options import Admission, ApprovalWait, LostOutcome, PendingApproval
@@ -18,6 +18,7 @@ from .transport import Retry
 
 __all__ = [
     "Admission",
+    "Agent",
     "AgentRun",
     "ApprovalWait",
     "AsyncClient",
@@ -35,6 +36,7 @@ __all__ = [
     "Receipt",
     "RequiredApproval",
     "Retry",
+    "Run",
     "RunResult",
     "SvcError",
     "ToolFields",
