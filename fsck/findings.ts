@@ -5,7 +5,7 @@ const REWRITE =
 /** After a rollback of the database, a rewrite would make tokens valid whose revocation is lost. */
 const REWRITE_SHARES = `if the database was restored or failed over, first revoke the affected tokens again (docs/runbooks.md#a-rolled-back-database); then ${REWRITE}`;
 const REFETCH =
-  'delete the file and restart the publisher, which rewrites it, or copy it again from the origin';
+  'copy the file again from the origin or a mirror; if every copy is lost, delete the file and lookup/ in the snapshot directory and restart the publisher, which writes every file of the log again';
 const WHO = 'find out who else can write to the log';
 
 /** Every finding with its remedy. The codes are a closed, public set. */
@@ -114,7 +114,8 @@ const ADVICE = {
   record_asserts:
     'the log has a passing verdict on a proof that fsck finds invalid: start the verifier, which withdraws the verdict',
   public_checkpoint_missing: 'start the publisher',
-  public_checkpoint_unverifiable: REFETCH,
+  public_checkpoint_unverifiable:
+    'delete the file and restart the publisher, which rewrites it, or copy it again from the origin',
   public_root_differs:
     'the public log differs from the signed log: start the publisher, which reports the cause',
   log_forked:

@@ -7,9 +7,9 @@ import type { ProgramContext } from '../process/lifecycle.js';
 import { version } from '../process/files.js';
 import type { Readiness } from './health.js';
 
-/** Time limit of the readiness check in a scrape, after which the scrape omits its gauges. */
+/** Time limit of the readiness check in a scrape, after which the scrape omits the dependencies. */
 const READINESS_MS = 2_000;
-const NO_DETAILS: Pick<Readiness, 'details'> = { details: {} };
+const UNKNOWN: Readiness = { ready: false, details: {} };
 
 export interface Ops {
   registry: Registry;
@@ -37,10 +37,16 @@ export async function openOps(
     labelNames: ['dependency'],
     registers: [registry],
   });
+  const isReady = new Gauge({
+    name: 'svc_ready',
+    help: '1 while /readyz answers 200, else 0',
+    registers: [registry],
+  });
   const readiness = async (): Promise<Readiness> =>
     signal.aborted ? { ready: false, details: { status: 'stopping' } } : find();
   const metrics = async (): Promise<string> => {
-    const { details } = await withTimeout(readiness(), READINESS_MS).catch(() => NO_DETAILS);
+    const { ready, details } = await withTimeout(readiness(), READINESS_MS).catch(() => UNKNOWN);
+    isReady.set(Number(ready));
     dependencyUp.reset();
     for (const [dependency, state] of Object.entries(details['dependencies'] ?? {})) {
       dependencyUp.set({ dependency }, state === 'up' ? 1 : 0);

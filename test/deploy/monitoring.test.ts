@@ -144,3 +144,14 @@ it('the dashboard shows the chosen installation in every panel', () => {
   expect(series.length).toBeGreaterThan(30);
   expect(series.filter((one) => !one.includes('{installation=~"$installation"'))).toEqual([]);
 });
+
+it.each([
+  ['Time to a receipt', 'SvcReceiptLatency'],
+  ['Error rate', 'SvcErrors'],
+])('the panel %s selects the routes of the alert %s', (title, alert) => {
+  const routes = (expr: string): Set<string> => new Set(expr.match(/route[=!]~"[^"]+"/g));
+  const rule = alertRules().find((one) => one.alert === alert)!;
+  const queries = dashboardQueries().filter((one) => one.title === title);
+  expect(queries).not.toEqual([]);
+  for (const { expr } of queries) expect(routes(expr)).toEqual(routes(rule.expr));
+});

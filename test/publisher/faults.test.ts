@@ -1,7 +1,8 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { beforeEach, expect, it } from 'vitest';
+import { Findings } from '#fsck/findings';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
 /** Tests failures within a running process; write-order.test.ts verifies the files after each write. */
@@ -46,4 +47,21 @@ it('publisher > never exposes a partly written file', async () => {
   });
   await publisher.runCycle();
   expect(reads).toBeGreaterThan(20);
+});
+
+it('publisher > writes a lost entry bundle again only after the deletion that fsck advises', async () => {
+  const path = 'tile/entries/000';
+  const bundle = fileAt(path);
+  expect(bundle).not.toBeNull();
+  rmSync(join(snapshot.directory, path));
+  await snapshot.publishOnce();
+  expect(fileAt(path)).toBeNull();
+  const findings = new Findings();
+  findings.add('bundle_missing', path, '');
+  const { advice } = findings.state.reported[0]!;
+  for (const [folder] of advice.matchAll(/\w+\/(?= )/g)) {
+    rmSync(join(snapshot.directory, folder), { recursive: true });
+  }
+  await snapshot.publishOnce();
+  expect(fileAt(path)).toBe(bundle);
 });

@@ -77,6 +77,18 @@ describe('operations listener', () => {
     expect(await shown()).toEqual([]);
   });
 
+  it('shows in svc_ready whether the program is ready', async () => {
+    const { program, urls } = openProgram();
+    const ops = await openOps('worker', { bind: '127.0.0.1', port: 0 }, program);
+    const shown = async () =>
+      (await (await fetch(`${urls[0]!}/metrics`)).text()).match(/^svc_ready\{.*/m)?.[0];
+    expect(await shown()).toBe('svc_ready{program="worker"} 0');
+    ops.readyWhen(() => ({ ready: true, details: { status: 'degraded' } }));
+    expect(await shown()).toBe('svc_ready{program="worker"} 1');
+    ops.readyWhen(() => Promise.reject(new Error('unknown')));
+    expect(await shown()).toBe('svc_ready{program="worker"} 0');
+  });
+
   it('collects metrics once for concurrent requests', async () => {
     const asked = { metrics: 0, readiness: 0 };
     const url = await serve({
