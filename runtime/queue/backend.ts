@@ -53,7 +53,7 @@ export interface Opened<M> {
   /** Closes the connections immediately, even during an operation of the client. */
   abandon(): void;
   /** Rejects while Redis only reads: on a replica, or without memory. */
-  probe(): Promise<unknown>;
+  probe: () => Promise<unknown>;
 }
 
 export type OnError = (error: Error) => void;

@@ -29,9 +29,8 @@ const snapshot = useSnapshot();
 /** A real witness behind a server that can be down, delay answers or replace them. */
 async function openWitness(name: string) {
   const key = testKey();
-  const directory = join(snapshot.directory, name);
-  await addLog(directory, ORIGIN);
-  const heads = await openCosignedHeads(directory, () => undefined);
+  await addLog(join(snapshot.directory, name), ORIGIN);
+  const heads = await openCosignedHeads(join(snapshot.directory, name), () => undefined);
   const signer = noteSigner(nativeSha256, name, key, COSIGNATURE_TYPE);
   const options: WitnessOptions = {
     signer,
