@@ -64,7 +64,7 @@ export interface CycleContext extends PublisherSettings {
      * The last state whose pages this process stored, and the index of the snapshot entry that was
      * published then.
      */
-    progress: { from: number | null; state: PublicState } | null;
+    progress: { from: number | null; state: PublicState; head: TreeHead } | null;
     /** The inputs of the published snapshot, if the last cycle succeeded. */
     published: LatestInputs | null;
     /** Snapshot entries that this process appended since its last published snapshot, by index. */

@@ -155,12 +155,14 @@ async function publishNext(
   const next = await nextState(ctx, published, inputs, rebuilds);
   if (next === null) return { outcome: 'waiting' };
   const { state, changedRecords } = next;
-  ctx.memory.progress = { from: published?.index ?? null, state };
+  const { size } = state.log;
+  const head = { size, root: await inputs.tree.rootAt(size) };
+  ctx.memory.progress = { from: published?.index ?? null, state, head };
   const isPublished = published !== null && isCurrent(ctx, published, state, validUntil);
   const generation = isPublished
     ? published.index
     : await publishSnapshot(ctx, published, inputs, { ...next, validUntil });
-  ctx.memory.progress = { from: generation, state };
+  ctx.memory.progress = { from: generation, state, head };
   await sweep(ctx, state);
   const { shareChange } = state;
   ctx.memory.published = { verdict: inputs.verdict.index, snapshot: generation, shareChange };

@@ -4,14 +4,35 @@ import { lock } from 'proper-lockfile';
 import { utf8 } from '#protocol/bytes';
 import { type Checkpoint, formatCheckpoint, parseCheckpoint } from '#protocol/checkpoint';
 import { hashHex } from '#protocol/hash';
+import { emptyRoot } from '#protocol/merkle';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { futureLock, makeFolder, writePrivateFile } from '#runtime/process/files';
+import {
+  createPrivateFile,
+  futureLock,
+  makeFolder,
+  writePrivateFile,
+} from '#runtime/process/files';
 import { OperatorError } from '#runtime/process/operator-error';
 
 /** A lock without a heartbeat for this long belongs to a killed process. */
 const STALE_MS = 5_000;
 
 export type CosignedHeads = Awaited<ReturnType<typeof openCosignedHeads>>;
+
+const fileOf = (directory: string, origin: string): string =>
+  join(directory, `${hashHex(nativeSha256, utf8(origin))}.head`);
+
+/** Stores the head of the empty tree for a log that this witness has never cosigned. */
+export async function addLog(directory: string, origin: string): Promise<void> {
+  await makeFolder('WITNESS_DIR', directory);
+  const file = fileOf(directory, origin);
+  try {
+    createPrivateFile(file, formatCheckpoint({ origin, size: 0, root: emptyRoot(nativeSha256) }));
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== 'EEXIST') throw cause;
+    throw new OperatorError(`${file} is a tree head of ${origin}: the log is not new`, { cause });
+  }
+}
 
 /**
  * Opens the last head that this witness cosigned for each log, in one file for each origin. Locks the
@@ -34,8 +55,6 @@ export async function openCosignedHeads(directory: string, onLost: (error: Error
     const message = `Another witness uses ${directory}: stop that witness, or set WITNESS_DIR.`;
     throw new OperatorError((await futureLock(lockfilePath)) ?? message, { cause });
   });
-  const fileOf = (origin: string): string =>
-    join(directory, `${hashHex(nativeSha256, utf8(origin))}.head`);
   /** The size of the last head of each log that this process read or stored. */
   const known = new Map<string, number>();
   return {
@@ -47,18 +66,17 @@ export async function openCosignedHeads(directory: string, onLost: (error: Error
      * @throws Error also when the directory has an older head than before, or none
      */
     latest: (origin: string): Checkpoint | null => {
-      const head = readHead(fileOf(origin), origin);
+      const file = fileOf(directory, origin);
+      const head = readHead(file, origin);
       const size = head?.size ?? 0;
       if (size < (known.get(origin) ?? 0))
-        throw new Error(
-          `${fileOf(origin)} is lost or was restored: the last cosigned head is newer`,
-        );
+        throw new Error(`${file} is lost or was restored: the last cosigned head is newer`);
       known.set(origin, size);
       return head;
     },
     /** Replaces the head of a log; durable when this returns. */
     store: (head: Checkpoint): void => {
-      writePrivateFile(fileOf(head.origin), formatCheckpoint(head));
+      writePrivateFile(fileOf(directory, head.origin), formatCheckpoint(head));
       known.set(head.origin, head.size);
     },
   };

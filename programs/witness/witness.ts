@@ -1,9 +1,9 @@
 import type { IncomingMessage, RequestListener } from 'node:http';
 import { equalBytes, fromUtf8 } from '#protocol/bytes';
-import { parseCheckpoint } from '#protocol/checkpoint';
+import { type Checkpoint, parseCheckpoint } from '#protocol/checkpoint';
 import { cosign, cosignedMessage } from '#protocol/cosignature';
 import { ProtocolError, type ProtocolErrorCode } from '#protocol/errors';
-import { emptyRoot, verifyConsistency } from '#protocol/merkle';
+import { verifyConsistency } from '#protocol/merkle';
 import { openNote, splitNote, type NoteSigner, type Vkey } from '#protocol/note';
 import { parseAddCheckpoint, TLOG_SIZE_TYPE } from '#protocol/tlog-witness';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
@@ -55,8 +55,10 @@ async function answer(
   if (vkeys === undefined) return { status: 404, body: 'unknown log\n' };
   const { text } = openNote(note, vkeys, nativeVerify);
   const { size, root } = parseCheckpoint(text, true);
-  if (oldSize > size) return { status: 400, body: `old size ${oldSize} is above size ${size}\n` };
   const latest = storedHead(heads, origin);
+  // A lost head must not look like that of a new log, which only an operator adds.
+  if (latest === null) return { status: 404, body: 'unknown log\n' };
+  if (oldSize > size) return { status: 400, body: `old size ${oldSize} is above size ${size}\n` };
   if (latest.size !== oldSize) {
     return { status: 409, body: `${latest.size}\n`, type: TLOG_SIZE_TYPE };
   }
@@ -77,9 +79,9 @@ async function answer(
   return { status: 200, body: cosign(text, { ...signer, sign: () => signature }, timestamp) };
 }
 
-function storedHead(heads: CosignedHeads, origin: string): { size: number; root: Uint8Array } {
+function storedHead(heads: CosignedHeads, origin: string): Checkpoint | null {
   try {
-    return heads.latest(origin) ?? { size: 0, root: emptyRoot(nativeSha256) };
+    return heads.latest(origin);
   } catch (cause) {
     // The request is not at fault: the witness signs nothing for this log until an operator repairs the head.
     throw new Error(`the stored head of ${origin} cannot be read`, { cause });

@@ -64,6 +64,9 @@ export async function loadPublishInputs(
   requireCovered(size, trustedHeads);
   const tree = await VerifiedTree.open(size, ctx.registry, ctx.memory.tree);
   ctx.memory.tree = tree;
+  // A failover can lose leaves that no checkpoint covers: their state would make a false map of the other leaves.
+  const { progress } = ctx.memory;
+  if (progress !== null && !(await tree.extends(progress.head))) ctx.memory.progress = null;
   for (const [trusted, what] of trustedHeads) {
     if (!(await tree.extends(trusted))) throw forked(trusted.size, what);
   }

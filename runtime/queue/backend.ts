@@ -52,6 +52,8 @@ export interface Opened<M> {
   close(): Promise<void>;
   /** Closes the connections immediately, even during an operation of the client. */
   abandon(): void;
+  /** Rejects while Redis only reads: on a replica, or without memory. */
+  probe: () => Promise<unknown>;
 }
 
 export type OnError = (error: Error) => void;
@@ -168,7 +170,12 @@ function backendOf(
       create: createRedisBackend,
       opened: (member) => {
         member.on('error', onError);
-        return { member, close: () => member.close(), abandon: () => client.disconnect() };
+        return {
+          member,
+          close: () => member.close(),
+          abandon: () => client.disconnect(),
+          probe: () => client.set(`${PREFIX}:probe`, '', 'PX', 1),
+        };
       },
     };
   }
@@ -186,14 +193,22 @@ function backendOf(
         await member.close();
         await endPool();
       };
-      return { member, close, abandon: () => void endPool() };
+      return { member, close, abandon: () => void endPool(), probe: () => Promise.resolve() };
     },
   };
 }
 
-export type OpenQueue = Opened<
-  Pick<Queue<AdmitData, void>, 'add' | 'getJobCounts' | 'getWaiting' | 'getWaitingCount'> & Member
->;
+type UsedByProducers =
+  | 'add'
+  | 'getJobCounts'
+  | 'getWaiting'
+  | 'getWaitingCount'
+  | 'isPaused'
+  | 'removeGlobalConcurrency'
+  | 'removeGlobalRateLimit'
+  | 'removeRateLimitKey'
+  | 'resume';
+export type OpenQueue = Opened<Pick<Queue<AdmitData, void>, UsedByProducers> & Member>;
 
 export function openQueue(config: QueueConfig, name: QueueName, onError: OnError): OpenQueue {
   const { options, create, opened } = backendOf(config, 3, 'fail_fast', onError);

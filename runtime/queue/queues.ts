@@ -64,6 +64,14 @@ async function shut(opened: Opened<Member>, ms: number): Promise<void> {
   }
 }
 
+/** Removes what no program sets: with it, a process that wrote to the queue would still delay work after a restart. */
+async function removeLimits(queue: OpenQueue['member']): Promise<void> {
+  await queue.resume();
+  await queue.removeGlobalConcurrency();
+  await queue.removeGlobalRateLimit();
+  await queue.removeRateLimitKey();
+}
+
 /** Jobs in a queue. Jobs are wake-ups; the registry holds the admissions. */
 export interface QueueState {
   jobs: Record<(typeof STATES)[number], number>;
@@ -105,10 +113,12 @@ function openProducer(config: QueueConfig, name: QueueName, options: QueueOption
     const opened = openQueue(config, name, onError);
     try {
       await connected(opened);
+      await inTime(removeLimits(opened.member), ANSWER_MS, 'opening the queue');
       return opened;
     } catch (error) {
       // BullMQ caches a failed first connection forever, so the next call opens another client.
       current = null;
+      opened.abandon();
       throw error;
     }
   }
@@ -118,10 +128,12 @@ function openProducer(config: QueueConfig, name: QueueName, options: QueueOption
     return (current ??= openOnce());
   }
 
-  async function ask<T>(question: (queue: OpenQueue['member']) => Promise<T>): Promise<T> {
+  async function ask<T>(
+    question: (queue: OpenQueue['member'], probe: OpenQueue['probe']) => Promise<T>,
+  ): Promise<T> {
     try {
       return await inTime(
-        ready().then(({ member }) => question(member)),
+        ready().then(({ member, probe }) => question(member, probe)),
         ANSWER_MS,
         'the queue',
       );
@@ -145,8 +157,12 @@ function openProducer(config: QueueConfig, name: QueueName, options: QueueOption
 
   return {
     add,
-    /** Rejects when the queue is unreachable. */
-    ping: async (): Promise<void> => void (await depth()),
+    /** Resumes a paused queue. Rejects when the queue is unreachable or takes no jobs. */
+    ping: (): Promise<void> =>
+      ask(async (queue, probe) => {
+        const [isPaused] = await Promise.all([queue.isPaused(), queue.getWaitingCount(), probe()]);
+        if (isPaused) await queue.resume();
+      }),
     /** Jobs that no worker has taken yet. */
     depth,
     stats: () =>

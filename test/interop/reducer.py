@@ -190,6 +190,7 @@ class PublicLog:
                 proof.verdict, proof.verified_at = verdict, milliseconds(entry["time"])
 
     def append_snapshot(self, index, entry):
+        require(self.shard == 0, "shard")
         check_snapshot(index, entry, self.origin)
         own, before = entry["logs"][0], self.snapshot and self.snapshot[1]["logs"][0]
         require(read_base64(own["root"]) == self.roots[own["size"]], "root")

@@ -1,6 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { addLog } from '#programs/witness/heads';
 import { checkQuorum, parsePolicy } from '#protocol/tlog-policy';
 import { nativeVerify } from '#runtime/crypto/node';
 import { openCheckpoint } from '../fixtures/checkpoints.js';
@@ -44,6 +45,7 @@ describe.skipIf(typeof built === 'string')(`witnesses and logs of other projects
     const origin = 'log.example/tessera';
     const log = await tesseraLog(programs, origin);
     const vkey = witnessKey(programs.home);
+    await addLog(join(programs.home, 'heads'), origin);
     const witness = await startWitness(programs.home, [log.vkey]);
     snapshot.onClose(witness.stop);
     const text = `witness w ${vkey} ${witness.url}\ngroup g all w\nquorum g\n`;

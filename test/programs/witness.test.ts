@@ -11,13 +11,13 @@ import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { findCosignature } from '#protocol/cosignature';
 import { COSIGNATURE_TYPE, formatVkey, parseVkey } from '#protocol/note';
-import { openCosignedHeads } from '#programs/witness/heads';
+import { addLog, openCosignedHeads } from '#programs/witness/heads';
 import { readWitnessPolicy } from '#programs/trust';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { leafHashes } from '../fixtures/leaves.js';
 import { openToken, skipsSoftHsm } from '../fixtures/signing-devices.js';
-import { startWitness, witnessedLog, witnessKey } from '../fixtures/witness.js';
+import { addNewLog, startWitness, witnessedLog, witnessKey } from '../fixtures/witness.js';
 import { testFolder } from '../fixtures/test-folder.js';
 
 const home = await testFolder();
@@ -29,6 +29,8 @@ const leaves = leafHashes(20);
 /** The first five leaves of `leaves`, followed by nine different leaves. */
 const fork = [...leaves.slice(0, 5), ...leafHashes(9).toReversed()];
 
+await addLog(join(home, 'heads'), 'log.example/one');
+await addLog(join(home, 'heads'), 'log.example/two');
 let witness = await startWitness(home, [log.vkey, other.vkey]);
 afterAll(() => witness.kill());
 const restart = async (env = {}): Promise<void> => {
@@ -115,7 +117,7 @@ it('witness > cosigns nothing for a log whose stored head is damaged', async () 
   expect((await witness.add(log.request(leaves.slice(0, 15), 15))).status).toBe(200);
 });
 
-it('witness > cosigns nothing for a log whose stored head is lost or restored, and warns of the loss', async () => {
+it('witness > cosigns nothing for a log whose stored head is lost or restored, until an operator adds the log', async () => {
   const folder = join(home, 'heads');
   const heads = readdirSync(folder).filter((name) => name.endsWith('.head'));
   const files = heads.map((name) => join(folder, name));
@@ -131,6 +133,17 @@ it('witness > cosigns nothing for a log whose stored head is lost or restored, a
   await restart();
   const warned = witness.stderr.filter((line) => line.includes('no tree head'));
   expect(warned).toHaveLength(2);
+  expect(await witness.add(log.request(fork.slice(0, 9)))).toMatchObject({
+    status: 404,
+    body: 'unknown log\n',
+  });
+  expect(readdirSync(folder).filter((name) => name.endsWith('.head'))).toEqual([]);
+  const add = (origin: string) => addNewLog(home, [log.vkey, other.vkey], origin);
+  expect(await add('log.example/unknown')).toContain('expected --new-log');
+  expect(await add('log.example/one')).toContain('log added');
+  expect(await add('log.example/one')).toContain('the log is not new');
+  expect((await witness.add(log.request(fork.slice(0, 9)))).status).toBe(200);
+  expect((await witness.add(other.request(fork.slice(0, 9)))).status).toBe(404);
   witness.kill();
   await witness.exited;
   rmSync(folder, { recursive: true });
@@ -159,6 +172,7 @@ it.skipIf(skipsSoftHsm)(
     mkdirSync(place);
     const tokens = join(place, 'tokens');
     const uri = openToken(place)('01');
+    await addLog(join(place, 'heads'), 'log.example/one');
     const inDevice = await startWitness(place, [log.vkey], {
       WITNESS_KEY_FILE: uri,
       PATH: process.env['PATH'],

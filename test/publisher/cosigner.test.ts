@@ -11,7 +11,7 @@ import { COSIGNATURE_TYPE, formatVkey, noteSigner, parseVkey } from '#protocol/n
 import { readLog } from '#protocol/offline/trust';
 import { checkQuorum, parsePolicy } from '#protocol/tlog-policy';
 import { parseTlogProof } from '#protocol/checkpoint';
-import { openCosignedHeads } from '#programs/witness/heads';
+import { addLog, openCosignedHeads } from '#programs/witness/heads';
 import { addCheckpoint, type WitnessOptions } from '#programs/witness/witness';
 import { Cosigner } from '#publisher/cosigner';
 import { Leadership } from '#publisher/registry/lease';
@@ -29,6 +29,7 @@ const snapshot = useSnapshot();
 /** A real witness behind a server that can be down, delay answers or replace them. */
 async function openWitness(name: string) {
   const key = testKey();
+  await addLog(join(snapshot.directory, name), ORIGIN);
   const heads = await openCosignedHeads(join(snapshot.directory, name), () => undefined);
   const signer = noteSigner(nativeSha256, name, key, COSIGNATURE_TYPE);
   const options: WitnessOptions = {

@@ -65,3 +65,26 @@ it('publisher > writes a lost entry bundle again only after the deletion that fs
   await snapshot.publishOnce();
   expect(fileAt(path)).toBe(bundle);
 });
+
+it('publisher > publishes no state of leaves that a failover lost after a failed cycle', async () => {
+  const { registry } = snapshot;
+  snapshot.grow(10);
+  const publisher = snapshot.publisher();
+  await publisher.runCycle();
+  const kept = registry.size;
+  const lost = snapshot.grow(3);
+  registry.onCall = (what) => {
+    if (what === 'appendSnapshot') throw new Error('the primary is down');
+  };
+  await expect(publisher.runCycle()).rejects.toThrow('the primary is down');
+  registry.onCall = () => undefined;
+  registry.truncate(kept);
+  snapshot.clock.at += 5_000;
+  const next = snapshot.grow(3);
+  expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+  const published = await snapshot.published();
+  const statuses = [...lost, ...next].map((id) => published.status(id));
+  expect(statuses).toEqual([null, null, null, 'VALID', 'VALID', 'VALID']);
+  await publisher.close();
+  expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'unchanged' });
+});

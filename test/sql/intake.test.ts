@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
-import type { Pool } from '#sql/db/transaction';
-import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
+import { asTenants, type Pool } from '#sql/db/transaction';
+import { acceptIntake, type IntakeItem, pinPolicy, storeAdmissions } from '#sql/admissions/intake';
 import { readPinnedIntake } from '#sql/proofs/rebuild-aep';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { processAdmissions } from '#workers/admit/process';
@@ -75,6 +75,24 @@ describe('acceptIntake of a group', () => {
       { outcome: 'accepted', proofId: otherType.proofId },
     ]);
   });
+});
+
+it('svc.intake > limits the size of a row, and rejects a time before the transaction', async () => {
+  const store = (seconds: number, change: Partial<IntakeItem> = {}) => {
+    const item = { ...registry.item(), ...change };
+    return asTenants(registry.engine, [item.tenantNo], async (tx) => {
+      const policy = await pinPolicy(tx);
+      const at = new Date(policy.at.getTime() - seconds * 1000);
+      const stored = await storeAdmissions(tx, [item], {
+        policy: { ...policy, at },
+        singly: false,
+      });
+      return stored.size;
+    });
+  };
+  expect(await store(50, { request: Buffer.alloc(65_536) })).toBe(1);
+  await expect(store(0, { request: Buffer.alloc(65_537) })).rejects.toThrow(/check constraint/);
+  await expect(store(70)).rejects.toThrow('a time before its transaction');
 });
 
 it('readPinnedIntake > returns only the tenant’s own admission, even without row-level security', async () => {

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type AdmitWorker, startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
+import { openAdmitQueue } from '#runtime/queue/queues';
 import { announcePending } from '#sql/admissions/outcomes';
 import { accepted, stateOf } from '../fixtures/admissions.js';
 import { acceptedBatch } from '../fixtures/batch-items.js';
@@ -51,6 +52,16 @@ describe.skipIf(skipsRedis)(`a worker without Redis${withoutRedis}`, () => {
       (): unknown => process.kill(redis.pid, 'SIGSTOP'),
       (): unknown => process.kill(redis.pid, 'SIGCONT'),
     ],
+    [
+      'only reads',
+      (): unknown => redis.client.call('REPLICAOF', '127.0.0.1', '1'),
+      (): unknown => redis.client.call('REPLICAOF', 'NO', 'ONE'),
+    ],
+    [
+      'has no memory',
+      (): unknown => redis.client.config('SET', 'maxmemory', '1'),
+      (): unknown => redis.client.config('SET', 'maxmemory', '0'),
+    ],
   ])(
     'processes announced admissions and finds batches in the registry while Redis %s',
     async (_, stop, restart) => {
@@ -90,5 +101,34 @@ describe.skipIf(skipsRedis)(`a worker without Redis${withoutRedis}`, () => {
     await expect.poll(() => stateOf(registry, before), WAIT).toMatchObject({ state: 'proved' });
     await proved();
     await redis.start();
+  }, 60_000);
+
+  it('processes batches although another process has paused and limited the queues', async () => {
+    await worker.close();
+    const keys = ['admit', 'batch'].map((name) => `{svc}:${name}`);
+    const pause = () =>
+      Promise.all(keys.map((key) => redis.client.hset(`${key}:meta`, 'paused', '1')));
+    await pause();
+    worker = start();
+    await worker.ready;
+    const engine = openAdmitQueue({ databaseUrl: db.url, redisUrl: redis.url }, { log });
+    for (let i = 0; i < 2; i += 1) {
+      const { hex, ids } = await acceptedBatch(registry, 3);
+      await engine.addBatches([hex]);
+      await expect.poll(() => stateOf(registry, ids[0]!), WAIT).toMatchObject({ state: 'proved' });
+      await pause();
+    }
+    await engine.close();
+    await worker.close();
+    for (const key of keys) {
+      await redis.client.hset(`${key}:meta`, { max: '1', duration: '3600000', concurrency: '1' });
+      await redis.client.set(`${key}:limiter`, '1000', 'PX', 3_600_000);
+    }
+    worker = start();
+    const limits = keys.map((key) => async () => [
+      ...(await redis.client.hmget(`${key}:meta`, 'max', 'duration', 'concurrency')),
+      await redis.client.get(`${key}:limiter`),
+    ]);
+    for (const found of limits) await expect.poll(found, WAIT).toEqual([null, null, null, null]);
   }, 60_000);
 });

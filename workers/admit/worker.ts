@@ -128,7 +128,9 @@ export function startAdmitWorker(
           {
             sql,
             log,
-            ping: singleFlight(() => queue.ping()),
+            ping: singleFlight(
+              async () => void (await Promise.all([queue.ping(), batches.queue.ping()])),
+            ),
             revocations: revoke,
             chunks: () => batches.dispatcher.wake(),
           },
