@@ -221,11 +221,12 @@ function keepRunning(open: () => Runner, report: (error: unknown) => void) {
     if (!closing.signal.aborted) report(error);
   });
   return {
-    /** Resolves when the task first runs; an unreachable queue delays this. */
+    /** Resolves when the task first runs, which an unreachable queue delays, or when it is closed. */
     ready,
     isRunning: () => running !== null && !closing.signal.aborted,
     close: async (): Promise<void> => {
       closing.abort();
+      firstReady();
       opening?.abandon();
       if (running !== null) await shut(running, CLOSE_WORKER_MS);
       await Promise.race([ended, sleep(1_000, undefined, { ref: false })]);

@@ -228,12 +228,14 @@ describe.each(backends)('admit queue on $name', (backend) => {
     const script = `
       import { openConsumer } from '#runtime/queue/queues';
       const options = { concurrency: 1, log: { warn: () => undefined } };
-      await openConsumer(${config}, 'admit', {}, options).close();`;
+      const consumer = openConsumer(${config}, 'admit', {}, options);
+      await Promise.all([consumer.ready, consumer.close()]);
+      console.log('closed');`;
     // In another process, because a consumer that does not close can keep the event loop busy for ever.
-    await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', script], {
-      timeout: 15_000,
-      killSignal: 'SIGKILL',
-    });
+    const args = ['--input-type=module', '--eval', script];
+    const limits = { timeout: 15_000, killSignal: 'SIGKILL' } as const;
+    const { stdout } = await promisify(execFile)(process.execPath, args, limits);
+    expect(stdout).toBe('closed\n');
   });
 
   if (backend.name !== 'Postgres') return;
