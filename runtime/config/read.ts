@@ -52,7 +52,7 @@ function fromFile(variable: string, file: string): Found {
 
 function find(env: Environment, name: string): Found {
   const text = env[name]?.trim() ?? '';
-  const given = OF_KUBERNETES.test(text) ? '' : text;
+  const given = name.endsWith('_PORT') && OF_KUBERNETES.test(text) ? '' : text;
   // Docker keeps the quotes of a value in a file of `docker run --env-file`.
   if (/^(["']).*\1$/.test(given)) return { problem: `${name} is in quotes: remove the quotes` };
   const variable = `${name}_FILE`;

@@ -200,6 +200,7 @@ describe('configuration', () => {
   it('ignores addresses that Kubernetes sets for services with the name of a setting', () => {
     const addresses = { ENGINE_PORT: 'tcp://10.0.0.1:8080', OPS_PORT: 'tcp://10.0.0.2:9464' };
     expect(engine(addresses)).toMatchObject({ enginePort: 8080, ops: { port: null } });
+    expect(() => engine({ REDIS_URL: 'tcp://10.0.0.3:6379' })).toThrow('REDIS_URL');
   });
 
   it('rejects misspelt settings of any program by name, and ignores variables of other software', () => {
