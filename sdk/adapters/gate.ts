@@ -199,7 +199,10 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     const { tool } = call;
     const { engine, decisionTimeoutMs: timeoutMs } = options;
     const signals = [engine.signal, call.signal].filter((signal) => signal !== undefined);
-    const abortable = { ...engine, signal: AbortSignal.any(signals) };
+    const abortable = {
+      ...engine,
+      ...(signals.length > 0 && { signal: AbortSignal.any(signals) }),
+    };
     const limited = { ...abortable, ...(timeoutMs !== undefined && { timeoutMs }) };
     const send = (one: AgentEnvelope) => admitHttp(limited, one);
     try {

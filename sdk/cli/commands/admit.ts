@@ -1,4 +1,4 @@
-import { Option } from 'commander';
+import { InvalidArgumentError, Option } from 'commander';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { utf8 } from '../../../protocol/bytes.js';
@@ -34,7 +34,7 @@ export const admitCommand: CommandSpec = {
   argument: '<FILE>',
   options: [
     new Option('--batch-items <N>', 'limit the items of one batch (default: 10000)').argParser(
-      Number,
+      batchItems,
     ),
     ['--evidence <DIR>', 'store the evidence of each receipt in this directory'],
     ['-q, --quiet', 'show no progress bar'],
@@ -109,6 +109,13 @@ async function openEvidenceKeeper(
     return result;
   };
   return { missing, keep };
+}
+
+function batchItems(text: string): number {
+  if (!/^[1-9][0-9]{0,4}$/.test(text) || Number(text) > 10_000) {
+    throw new InvalidArgumentError('Expected a number from 1 to 10000.');
+  }
+  return Number(text);
 }
 
 /** The completed and validated items of a file. An error names the line. */
