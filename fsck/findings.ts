@@ -2,10 +2,11 @@ const RESTORE =
   'restore the row from a backup of the database, in a transaction with session_replication_role = replica';
 const REWRITE =
   'delete map/ and lookup/ in the snapshot directory and restart the publisher, which rewrites both from the log';
-/** After a rollback of the database, a rewrite would make tokens valid whose revocation is lost. */
-const REWRITE_SHARES = `if the database was restored or failed over, first revoke the affected tokens again (docs/runbooks.md#a-rolled-back-database); then ${REWRITE}`;
-const REFETCH =
-  'copy the file again from the origin or a mirror; if every copy is lost, delete the file and lookup/ in the snapshot directory and restart the publisher, which writes every file of the log again';
+/** After a rollback of the database, a publisher without lookup/ would publish tokens whose revocation is lost. */
+const REVOKE_AGAIN =
+  'if the database was restored or failed over, first revoke the affected tokens again (docs/runbooks.md#a-rolled-back-database); then';
+const REWRITE_SHARES = `${REVOKE_AGAIN} ${REWRITE}`;
+const REFETCH = `copy the file again from the origin or a mirror. If every copy is lost: ${REVOKE_AGAIN} delete the file and lookup/ in the snapshot directory and restart the publisher, which writes every file of the log again`;
 const WHO = 'find out who else can write to the log';
 
 /** Every finding with its remedy. The codes are a closed, public set. */
