@@ -89,7 +89,7 @@ export function appendLogKeyChange(
     if (changed.length === 0) {
       throw new AdministrationError(
         change === 'activate'
-          ? `the log already has the key ${text}, or the key is not usable: unless the list of keys shows it as active, generate a new one`
+          ? `the log already has the key ${text}, or the key is not usable: if the list of keys shows it as active, nothing is left to do; otherwise generate a new key`
           : `log key ${text} was never activated in the log`,
       );
     }

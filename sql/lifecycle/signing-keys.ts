@@ -77,7 +77,7 @@ export function appendKeyChange(sql: Pool | Transaction, key: KeyChange): Promis
     const isUsed = before.length > 0 || isLogKey(keys, key.publicKey);
     if (key.change === 'activate' && isUsed) {
       throw new AdministrationError(
-        `key ${key.keyId} is already in the log: unless the list of keys shows it as active, generate a new one`,
+        `key ${key.keyId} is already in the log: if the list of keys shows it as active, nothing is left to do; otherwise generate a new key`,
       );
     }
     const isKnown = before.some((entry) => entry.use === use && entry.change === 'activate');

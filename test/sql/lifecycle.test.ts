@@ -37,7 +37,7 @@ it('appendKeyChange > rejects the activation of a log key', async () => {
     const key = { use, keyId, publicKey: toBase64Url(publicKey), change: 'activate' as const };
     const activated = appendKeyChange(registry.admin, key);
     await expect(activated).rejects.toThrow(
-      'already in the log: unless the list of keys shows it as active',
+      'already in the log: if the list of keys shows it as active',
     );
   }
 });
