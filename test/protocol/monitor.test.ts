@@ -16,7 +16,6 @@ import {
   open,
   receipt,
   setAhead,
-  store,
   stored,
   tlogProofIn,
   useMonitoredLog,
@@ -138,12 +137,6 @@ describe('monitor of a publisher that misuses its genuine keys', () => {
     );
     // The log also has three key entries.
     expect(reported).toBe(153);
-  });
-
-  it('finds a snapshot entry that breaks a rule', async () => {
-    await log.append(log.snapshot({ root: log.rootAt(1) }));
-    log.publish();
-    expect(codes(await look())).toEqual(['entry_ignored']);
   });
 
   it('finds a snapshot entry with a size for which the monitor has no map root', async () => {
@@ -388,13 +381,5 @@ describe('monitor of one source', () => {
     log.publish();
     setAhead(0);
     expect(codes(await look())).toEqual(found);
-  });
-
-  it('rebuilds the map when a stored page is damaged', async () => {
-    await look();
-    for (const page of store.pages.values()) page.fill(0);
-    await log.snapshotAll();
-    expect(await look()).toEqual([]);
-    expect(stored.rebuilt.state).toEqual(log.state);
   });
 });
