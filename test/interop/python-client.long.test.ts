@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
-import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { readPolicyFolder } from '#policy/policy-set';
 import { formatTime } from '#protocol/time';
 import { packageRoot } from '#runtime/process/files';
 import {
@@ -14,9 +14,9 @@ import {
   signApproval,
   submitApproval,
 } from '#sdk/index';
-import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
 import { addApprover } from '#sql/lifecycle/approvers';
 import { openPublicStack, type PublicStack } from '../e2e/public-statuses/stack.js';
+import { activateSet } from '../fixtures/approval-world.js';
 import { issueKey } from '../fixtures/engine.js';
 import { hasPython, startPython } from '../fixtures/python.js';
 import { TENANT } from '../fixtures/registry.js';
@@ -64,9 +64,7 @@ async function activateRules({ admin }: PublicStack['registry']): Promise<void> 
     never: 'forbid (principal, action, resource == Svc::Operation::"NEVER");',
     hold: '@requires("approval") forbid (principal, action, resource == Svc::Operation::"PAY");',
   };
-  const set = await makePolicySet({ schema, policies, sentences: {} });
-  await storePolicySet(admin, set);
-  await activatePolicy(admin, set.digest);
+  await activateSet(admin, { schema, policies, sentences: {} });
 }
 
 /** Publishes admitted proofs, and approves every request. */
