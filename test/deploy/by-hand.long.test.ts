@@ -121,23 +121,6 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     expect([...seen]).toContain('HIT');
   });
 
-  it('runs every program as its own user, without capabilities', () => {
-    const uids = new Set<string>();
-    for (const { service, pid } of up.running) {
-      const status = readFileSync(`/proc/${pid}/status`, 'utf8');
-      const field = (name: string): string =>
-        new RegExp(`^${name}:\\s+(\\S+)`, 'm').exec(status)![1]!;
-      const name = service.replace(/-\d+$/, '');
-      if (!isRoot) continue;
-      const user = world.account(world.compose.services[name]!);
-      expect([service, field('Uid')]).toEqual([service, String(user.uid)]);
-      expect([service, field('NoNewPrivs')]).toEqual([service, '1']);
-      expect([service, BigInt(`0x${field('CapBnd')}`)]).toEqual([service, 0n]);
-      if ((PROGRAMS as readonly string[]).includes(name)) uids.add(field('Uid'));
-    }
-    expect(uids.size).toBe(isRoot ? PROGRAMS.length : 0);
-  });
-
   it.runIf(isRoot)("makes each program's secrets readable only by that program", () => {
     const secrets = join(directory, 'bound', 'deploy', 'secrets');
     const names = readdirSync(secrets).filter((name) => !/vkey$|public-key|^pins/.test(name));

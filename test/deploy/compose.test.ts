@@ -90,6 +90,10 @@ describe('docker-compose.yml', () => {
     },
   );
 
+  it('runs each program as its own user', () => {
+    expect(new Set(PROGRAMS.map((name) => service(name).user)).size).toBe(PROGRAMS.length);
+  });
+
   it('gives each program its own database role, and the owner role only to migrate', () => {
     for (const [name, { secrets = [], environment = {} }] of ours) {
       const urls = secrets.filter((secret) => secret.endsWith('-database-url'));
