@@ -131,9 +131,9 @@ async function run(
     bar.end();
     const code = result.isCorrupt ? 1 : result.unchecked.length === 0 ? 0 : 3;
     if (code !== 3 && sql !== null) {
-      // A clean half (registry or snapshot) must not clear a recorded finding in the other half.
-      const isHalf = code === 0 && given.only !== null;
-      const recorded = isHalf ? recordMaintenance(sql) : recordFsck(sql, code === 1);
+      // Only a clean run over every row clears a recorded finding: it may be in the other half, or before a saved position.
+      const isPart = code === 0 && (given.only !== null || result.resumedFrom > 0);
+      const recorded = isPart ? recordMaintenance(sql) : recordFsck(sql, code === 1);
       await recorded.catch(({ message }: Error) =>
         terminal.err(`The database did not record this run: ${message}\n`),
       );
