@@ -60,7 +60,7 @@ Settings, from the environment:
 Exit codes:
   0    success: valid, admitted, included, authentic or matching
   1    the opposite of success
-  2    wrong command, setting or input; no request was sent
+  2    wrong command, setting, input or output file; the service changed nothing
   3    undecided: unreachable, request rejected, not verified yet, or no key pinned
   4    proven policy denial, or a required approval; also for a valid proof of either
   130  interrupted`;
