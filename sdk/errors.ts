@@ -5,7 +5,7 @@ import type { AgentReceipt, ExecuteReceipt } from '../protocol/schemas/admission
 /**
  * Why a call failed: a closed set. Messages may change.
  *
- * - `invalid_input`: the input is invalid. No request was sent.
+ * - `invalid_input`: the input is invalid and was not sent; a batch admission has sent the items of earlier batches.
  * - `unusable_pin`: a pinned key is unusable, see `pin`. Nothing was verified.
  * - `evidence_rejected`: the evidence of a public answer or of a receipt does not verify under the
  *   pins, or proves a different answer or receipt; `fault` has the failed check. Do not rely on the answer.

@@ -331,7 +331,7 @@ function checkHost(facts: Facts, when: When): void {
     when(
       failed !== null,
       `${kind} found corruption ${ago(failed)} ago`,
-      'read the output of fsck, or run fsck again (docs/runbooks.md#svcfsckfinding); the finding is cleared when fsck checks registry and snapshot and finds nothing',
+      'read the output of fsck, or run fsck again (docs/runbooks.md#svcfsckfinding); the finding is cleared when one uninterrupted run of fsck checks registry and snapshot and finds nothing',
     );
     when(
       age > (MAINTENANCE_MS[kind] ?? Infinity),

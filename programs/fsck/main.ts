@@ -15,6 +15,7 @@ import { urlPerHost } from '#runtime/postgres/hosts';
 import { OperatorError } from '#runtime/process/operator-error';
 import { isBucket, openStore } from '#runtime/store/open';
 import { filesIn } from '#runtime/store/store';
+import { isInRecovery } from '#sql/db/transaction';
 import { recordFsck, recordMaintenance } from '#sql/ops/maintenance';
 import { openFiles } from '#sdk/cli/monitor/files';
 import { safeJson } from '#sdk/cli/terminal';
@@ -117,6 +118,11 @@ async function run(
   const sql = databaseUrl === null ? null : await openDatabase(databaseUrl, 'fsck', FSCK_POOL);
   const bar = progressBar();
   try {
+    if (sql !== null && files !== null && (await isInRecovery(sql))) {
+      throw new OperatorError(
+        'the server in DATABASE_URL is in recovery, so published leaves may still reach it: name the primary, or check with --only registry',
+      );
+    }
     const log = sql === null ? pinned : await acceptedLogKeys(sql, pinned);
     const result = await fsck({
       registry: sql && { sql, logVkeys: log },
@@ -131,9 +137,9 @@ async function run(
     bar.end();
     const code = result.isCorrupt ? 1 : result.unchecked.length === 0 ? 0 : 3;
     if (code !== 3 && sql !== null) {
-      // A clean half (registry or snapshot) must not clear a recorded finding in the other half.
-      const isHalf = code === 0 && given.only !== null;
-      const recorded = isHalf ? recordMaintenance(sql) : recordFsck(sql, code === 1);
+      // Only a clean run over every row clears a recorded finding: it may be in the other half, or before a saved position.
+      const isPart = code === 0 && (given.only !== null || result.resumedFrom > 0);
+      const recorded = isPart ? recordMaintenance(sql) : recordFsck(sql, code === 1);
       await recorded.catch(({ message }: Error) =>
         terminal.err(`The database did not record this run: ${message}\n`),
       );

@@ -60,7 +60,7 @@ Settings, from the environment:
 Exit codes:
   0    success: valid, admitted, included, authentic or matching
   1    the opposite of success
-  2    wrong command, setting or input; no request was sent
+  2    wrong command, setting, input or output file; the service changed nothing
   3    undecided: unreachable, request rejected, not verified yet, or no key pinned
   4    proven policy denial, or a required approval; also for a valid proof of either
   130  interrupted`;
@@ -197,13 +197,16 @@ function reportError(
     return exitCode;
   }
   terminal.printError({ style: 'red', text: 'svc: ' }, message);
-  if (exitCode === EXIT.undecided && details.proof_id !== undefined) {
+  if (details.proof_id !== undefined && isUndecided(error as SdkError)) {
     terminal.printError(
-      `svc: the request was accepted and is not decided yet; run svc follow ${details.proof_id}`,
+      `svc: the request was accepted, and its decision is not known; run svc follow ${details.proof_id}`,
     );
   }
   return exitCode;
 }
+
+/** Whether the decision may still be made, or was made and its answer lost. */
+const isUndecided = ({ code, retryable }: SdkError): boolean => retryable || code === 'aborted';
 
 function describe(error: unknown): [ExitCode, { code: string; proof_id?: string | undefined }] {
   if (error instanceof UsageError) return [EXIT.usage, { code: 'usage' }];

@@ -8,7 +8,7 @@ export const EXIT = {
   /** Valid, admitted, included, authentic or matching. */
   success: 0,
   negative: 1,
-  /** The command, a setting or the input is wrong. No request was sent. */
+  /** The command, a setting, the input or the output file is wrong. No request changed anything. */
   usage: 2,
   /** Service unreachable, request rejected, no key pinned, or proof not verified yet. */
   undecided: 3,

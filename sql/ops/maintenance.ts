@@ -9,7 +9,7 @@ export async function recordMaintenance(sql: Db): Promise<void> {
   await sql`select svc.record_maintenance()`;
 }
 
-/** Records that fsck found corruption, or that a clean run over registry and snapshot ended now. */
+/** Records that fsck found corruption, or that a complete and clean run over registry and snapshot ended now. */
 export async function recordFsck(sql: Db, isCorrupt: boolean): Promise<void> {
   await sql`select svc.record_fsck(${isCorrupt})`;
 }

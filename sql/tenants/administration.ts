@@ -35,8 +35,12 @@ export function setLane(
   open: boolean,
 ): Promise<void> {
   return withGateLock(sql, async (tx) => {
-    await tx`
+    const rows = await tx`
       update svc.lane set open = ${open}, changed_at = now() where environment = ${environment}`;
+    if (rows.count > 0) return;
+    throw new AdministrationError(
+      `svc.lane has no row of ${environment}, so it stays locked: restore the row from a backup`,
+    );
   });
 }
 

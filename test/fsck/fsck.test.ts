@@ -261,6 +261,28 @@ it('killed fsck run > resumes at its last position and keeps its findings', asyn
   expect(other.corrupt).toEqual({ intake_differs: 2, tile_altered: 1 });
 });
 
+it('resumed fsck run > clears no finding that another run recorded before the saved position', async () => {
+  const { env, damage, directory, sql } = await copies.copy();
+  const { logVkey } = sound;
+  const [name = '', hash = ''] = logVkey.split('+');
+  const databaseUrl = env['DATABASE_URL'] ?? '';
+  await killed({
+    databaseUrl,
+    directory,
+    stateFile: join(env['DATA_DIR'] ?? '', 'fsck.json'),
+    logVkey,
+    identity: { log: `${name}+${hash}`, database: databaseName(databaseUrl), snapshot: directory },
+    killAfter: 256,
+  });
+  await damage(`update svc.intake set accepted_at = accepted_at + interval '1 ms'
+      where proof_id = ${proofAt(100)}`);
+  const other = join(env['DATA_DIR'] ?? '', 'other.json');
+  expect(await checked(env, '--state', other)).toMatchObject({ code: 1 });
+  const { code, document } = await checked(env);
+  expect([code, document['resumed_from']]).toEqual([0, 256]);
+  expect(await corruptMetric(sql)).toBe(1);
+});
+
 it('fsck > prints a damaged text without control characters, which could hide its finding', async () => {
   const { env, damage } = await copies.copy();
   await damage(

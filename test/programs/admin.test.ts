@@ -8,6 +8,7 @@ import { formatVkey } from '#protocol/note';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { adminOn, adminWith, done } from '../fixtures/admin.js';
+import { withoutTriggers } from '../fixtures/database.js';
 import { APPEND_LOCK, holdLock } from '../fixtures/hold-lock.js';
 import { TENANT } from '../fixtures/registry.js';
 import { testKey } from '../fixtures/snapshot.js';
@@ -124,6 +125,15 @@ describe('admin with a command that fails', () => {
     expect(err).toMatch(
       /rolled the transaction back \(canceling .* timeout\).*then repeat the command\.$/m,
     );
+  });
+
+  it('opens no environment whose row was deleted', async () => {
+    const [row] = await db.sql`select * from svc.lane where environment = 'live'`;
+    await withoutTriggers(db, `delete from svc.lane where environment = 'live'`);
+    const { code, err, out } = await admin('lane', 'open', 'live');
+    await withoutTriggers(db, (tx) => tx`insert into svc.lane ${tx(row!)}`);
+    expect([code, out]).toEqual([1, '']);
+    expect(err).toMatch(/no row of live, so it stays locked/);
   });
 
   it('exits with 2 and the next step when the connection is lost during a command', async () => {

@@ -5,8 +5,10 @@ import { toBase64Url } from '#protocol/bytes';
 import { registrationSchema, type Registration } from '#protocol/schemas/approvals';
 import { admitHttp } from '#sdk/index';
 import { addApprover } from '#sql/lifecycle/approvers';
+import { setAllowlisted } from '#sql/tenants/administration';
 import { activateApprovalSet, refund } from '../fixtures/approval-world.js';
 import { issueKey } from '../fixtures/engine.js';
+import { TENANT } from '../fixtures/registry.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
 import { openFolder, svc, svcOnTerminal, type RunOptions } from '../fixtures/svc.js';
@@ -89,6 +91,31 @@ it('svc approve shows the action and its facts, and exits with the second decisi
   const again = await cli.run(['approve', proof, '--key', 'ops.pem', '--yes']);
   expect(again).toMatchObject({ code: 3, stdout: '' });
   expect(again.stderr).toContain('already_decided');
+});
+
+it('svc approve calls a second decision unknown only while it may still be made', async ({
+  cli,
+  world: { engine, network, registry },
+}) => {
+  const [first, second] = [await cli.held(), await cli.held()];
+  const approve = (proof: string, ...more: string[]) =>
+    cli.run(['approve', proof, '--key', 'ops.pem', '--yes', ...more]);
+  engine.worker.isPaused = true;
+  const late = await approve(first, '--timeout', '1');
+  expect([late.code, late.stderr]).toEqual([3, expect.stringContaining('run svc follow')]);
+  network.seen.length = 0;
+  const running = approve(second);
+  const polls = () => network.seen.filter(({ path }) => path.startsWith('/v1/admissions/')).length;
+  await expect.poll(polls, { timeout: 10_000 }).toBeGreaterThan(0);
+  await setAllowlisted(registry.admin, TENANT, false);
+  await engine.worker.work();
+  const refused = await running;
+  await setAllowlisted(registry.admin, TENANT, true);
+  expect([refused.code, refused.stderr]).toEqual([
+    3,
+    expect.stringContaining('Nothing was admitted'),
+  ]);
+  expect(refused.stderr).not.toContain('svc follow');
 });
 
 it('svc verify --offline shows the agent whose request requires an approval', async ({

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
+import { utf8 } from '#protocol/bytes';
 import { Monitor } from '#protocol/monitor/monitor';
 import { nativeSha256 as sha256, nativeVerify as verify } from '#runtime/crypto/node';
 import { runMonitor } from '#sdk/cli/monitor/run';
@@ -13,7 +14,7 @@ import { openStore } from '#sdk/cli/monitor/store';
 import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
 import { proofIdOf } from '../fixtures/public-log.js';
 import { receiptEvidence } from '../fixtures/receipt-evidence.js';
-import { ServedLog } from '../fixtures/served-log.js';
+import { filesOf, ServedLog } from '../fixtures/served-log.js';
 import { openFolder, svc, type Folder } from '../fixtures/svc.js';
 
 let log: ServedLog;
@@ -254,6 +255,26 @@ it('svc monitor > reads a file with more proof ids than a call has arguments', a
   const { stdout, stderr } = await look('--watch', await folder.write('ids.txt', ids));
   expect(stderr).toBe('');
   expect(stdout).toContain('checkpoint_missing');
+});
+
+it('svc monitor > returns the alarms of a pass that a signal interrupted', async () => {
+  const stopping = new AbortController();
+  const settings = { logVkeys: [log.keys.log.vkey], watch: [], intervalMs: 1, once: false };
+  const reported: string[] = [];
+  const last = await runMonitor(
+    { sha256, verify },
+    { ...settings, sources: [filesOf(log.files), filesOf(log.files, 'mirror')] },
+    {
+      finding: ({ code }) => {
+        reported.push(code);
+        if (code === 'checkpoint_unverifiable') stopping.abort();
+      },
+      passed: () => log.files.set('checkpoint', utf8('no checkpoint')),
+    },
+    stopping.signal,
+  );
+  expect(reported.at(-1)).toBe('checkpoint_unverifiable');
+  expect(last?.alarms).toMatchObject([{ code: 'checkpoint_unverifiable' }]);
 });
 
 it('svc monitor > ends a request without an answer after --timeout', async () => {

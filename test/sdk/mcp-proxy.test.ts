@@ -93,6 +93,18 @@ describe('svc mcp over stdio', () => {
     expect(bodies[2]).not.toHaveProperty('traceparent');
   });
 
+  it('reports a run as possibly open when the response to its close is lost', async () => {
+    const { client, stderr } = await proxies.v1({
+      target: ownServer('deploy.mjs'),
+      options: ['--run'],
+    });
+    await client.callTool({ name: 'refund', arguments: { amount: '1.00' } });
+    await expect.poll(proxies.sent).toHaveLength(2);
+    world.network.faults.push({ kind: 'unanswered' }, { kind: 'answer', status: 418 });
+    await client.close();
+    await expect.poll(stderr, { timeout: 10_000 }).toMatch(/run [0-9a-f]{32} may be open: /);
+  });
+
   it('rejects unknown tools without an admission once the list of tools is known', async () => {
     const { client } = await proxies.v1({ target: published('everything') });
     await client.listTools();

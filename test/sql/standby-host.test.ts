@@ -1,3 +1,6 @@
+import { mkdtemp } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { assertDatabase } from '#programs/database';
 import { migrateDatabase } from '#programs/migrate-database';
@@ -5,6 +8,9 @@ import { connect, type ConnectOptions } from '#runtime/postgres/connect';
 import { logger } from '#runtime/process/log';
 import { openAdmitQueue } from '#runtime/queue/queues';
 import { adminWith } from '../fixtures/admin.js';
+import { checked } from '../fixtures/damaged-copies.js';
+import { pinning } from '../fixtures/pins.js';
+import { logKey } from '../fixtures/public-log.js';
 import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replicated.js';
 import { firstHostDown, twoHosts } from '../fixtures/two-hosts.js';
 
@@ -74,6 +80,17 @@ it.each([
     expect(code).toBe(2);
   },
 );
+
+it('fsck > compares no snapshot with a standby, which may lag', async () => {
+  const home = await mkdtemp(join(tmpdir(), 'svc-fsck-'));
+  const pins = pinning(logKey('standby.example/log').vkey);
+  const DATABASE_URL = db.standbyUrlFor('svc_fsck');
+  const env = { DATABASE_URL, SNAPSHOT_DIR: home, DATA_DIR: home, ...pins };
+  const { code, err } = await checked(env);
+  expect(err).toContain('is in recovery');
+  expect(code).toBe(2);
+  expect((await checked(env, '--only', 'registry')).code).toBe(0);
+});
 
 it('admin status > prefers the primary', async () => {
   const { json } = await adminWith({ DATABASE_URL: urlFor('svc_admin') })('status', '--json');

@@ -159,7 +159,7 @@ const DETAILS = {
     'Another request of the run has this seq. Nothing was admitted. Send the request with the next seq.',
   run_closed: 'The run is closed. Nothing was admitted. Send the request in a new run.',
   upload_too_slow:
-    'Less than 1 MiB of the body arrived within a second while other batches waited. Nothing was accepted. Send it again later or in smaller batches.',
+    'Less than 1 MiB of the body arrived within a second while other batches waited. This request was not accepted, but an earlier attempt may have been. Send it again later or in smaller batches.',
   pending_verdict:
     'The verification system has not verified this proof yet. Send the request again after Retry-After.',
   payload_erased: 'The payload of this proof was erased. Only its commitments in the log remain.',
@@ -188,13 +188,13 @@ const DETAILS = {
   database_unavailable:
     'The engine cannot reach the database. Send the request again: the same body is admitted once, but a repeated AuthZEN evaluation is another admission.',
   tenant_busy:
-    'The request waited too long for another request of this tenant, a connection or a lock. Nothing was changed. Send it again.',
+    'The request waited too long for another request of this tenant, a connection or a lock. It changed nothing, but an earlier attempt may have. Send it again.',
   queue_too_deep:
-    'Too many admissions of the service or of this tenant are undecided. Nothing was accepted. Send the request again after Retry-After.',
+    'Too many admissions of the service or of this tenant are undecided. This request was not accepted, but an earlier attempt may have been. Send the request again after Retry-After.',
   decision_pending:
     'The evaluation is stored but not decided yet, so the action must not proceed. Read the admission at Location, or send the request again as another evaluation.',
   too_many_batches:
-    'Other batches use all upload capacity. Nothing was accepted. Send the batch again after Retry-After.',
+    'Other batches use all upload capacity. This request was not accepted, but an earlier attempt may have been. Send the batch again after Retry-After.',
   renderer_busy:
     'All PDF renderers are busy. Send the request again after Retry-After, or use the format json or aep-json.',
   render_timeout:

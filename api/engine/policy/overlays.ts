@@ -294,7 +294,7 @@ async function readOverlay(sql: Pool, tenantNo: number, digest: Buffer): Promise
 
 /**
  * Makes a change, then reads the overlay on the same connection. A wait for a second connection could fail
- * with `tenant_busy`, whose text states that nothing was changed.
+ * with `tenant_busy`, whose text states that the request changed nothing.
  *
  * @returns the overlay; the result of `change` if nothing was changed
  */

@@ -105,7 +105,7 @@ function gateOptions(
         describe(mapping, tool, given as JsonObject),
     }),
     onOutcomeError: ({ error, tool }: { error: unknown; tool: string }) =>
-      report(`${tool}: no outcome recorded: ${(error as Error).message}`),
+      report(`${tool}: the outcome may not be recorded: ${(error as Error).message}`),
   };
   if (options.observe !== true) return common;
   return { ...common, mode: 'observe', onNotAdmitted: ({ message }) => report(message) };

@@ -126,7 +126,7 @@ function openMcpGate(
     },
     onOutcomeError: ({ proofId, error, envelope }) => {
       const why = error instanceof Error ? error.message : 'unknown error';
-      log(`the outcome of ${proofId} is not recorded: ${why}: ${JSON.stringify(envelope)}`);
+      log(`the outcome of ${proofId} may not be recorded: ${why}: ${JSON.stringify(envelope)}`);
     },
   };
   const onNotAdmitted = ({ message }: SdkError): void => log(message);
@@ -199,7 +199,7 @@ async function serveHost(
   await relay.close();
   await run
     ?.close()
-    .catch((error: Error) => options.log(`run ${run.id} is open: ${error.message}`));
+    .catch((error: Error) => options.log(`run ${run.id} may be open: ${error.message}`));
   await host.close();
   return ended;
 }

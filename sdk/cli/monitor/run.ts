@@ -47,7 +47,10 @@ export interface MonitorPass {
   rebuilt: number;
 }
 
-/** Returns the last complete pass; null if the signal fired before the end of the first. @throws UsageError */
+/**
+ * Returns the last complete pass, with the alarms of an interrupted later pass; null if the signal fired before the end
+ * of the first. @throws UsageError
+ */
 export async function runMonitor(
   crypto: VerifyCrypto,
   settings: MonitorSettings,
@@ -58,7 +61,12 @@ export async function runMonitor(
   setMaxListeners(0, signal);
   const pin = pinLog(crypto, settings);
   const { pages: store, state, save } = await openStore(settings.directory, pin.origin);
-  const report = events.finding;
+  /** Alarms of the pass that runs. */
+  const raised: Finding[] = [];
+  const report = (finding: Finding): void => {
+    if (FINDINGS[finding.code] !== 'notice') raised.push(finding);
+    events.finding(finding);
+  };
   const monitor = new Monitor({ crypto, pin, store, state, save, now: Date.now, report });
   const [main, ...others] = settings.sources;
   const { timeoutMs } = settings;
@@ -97,6 +105,7 @@ export async function runMonitor(
         size: state.head?.size ?? 0,
         rebuilt: state.rebuilt.state.size,
       };
+      raised.length = 0;
       events.passed(pass);
       if (settings.once) break;
       await sleep(settings.intervalMs, undefined, { signal });
@@ -104,7 +113,7 @@ export async function runMonitor(
       if (!signal.aborted) throw error;
     }
   }
-  return pass;
+  return pass && { ...pass, alarms: [...pass.alarms, ...raised] };
 }
 
 function pinLog(crypto: VerifyCrypto, { logVkeys, policy }: MonitorSettings): LogPin {

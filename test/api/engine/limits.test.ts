@@ -272,6 +272,8 @@ describe('full queue', () => {
     ]) {
       expectProblem(reply, 503, 'queue_too_deep');
       expect(reply.headers['retry-after']).toBe('2');
+      // The last body was accepted before.
+      expect(reply.json['detail']).toContain('an earlier attempt may have been');
     }
     expect(await setup.db.sql`select from svc.intake`).toHaveLength(before.length);
     const read = await engine.call({ method: 'GET', path: '/v1/proofs/nothing', headers });
