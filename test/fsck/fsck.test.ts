@@ -232,6 +232,7 @@ it('killed fsck run > resumes at its last position and keeps its findings', asyn
   const databaseUrl = env['DATABASE_URL'] ?? '';
   const signal = await killed({
     databaseUrl,
+    directory: null,
     stateFile,
     logVkey,
     identity: { log: `${name}+${hash}`, database: databaseName(databaseUrl), snapshot: null },
