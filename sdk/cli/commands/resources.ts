@@ -215,7 +215,7 @@ export const revokeCommand: CommandSpec<RevokeOptions> = {
 export const shareCommand: CommandSpec<{ kind?: ArtifactKind; expires?: string }> = {
   name: 'share',
   summary: 'Create a share token, which shows one artifact or one package to anyone who has it',
-  description: `ID is a proof id or a package id. The token is printed once, because the service stores only its hash; \`svc revoke\` takes the hash. After exit code 3 or 130 a token may exist that nobody has: revoke the newest in \`svc list share-tokens\`. ${NEEDS_ENGINE}`,
+  description: `ID is a proof id or a package id. The token is printed once, because the service stores only its hash; \`svc revoke\` takes the hash. After exit code 3 or 130 a token may exist that was not printed: revoke the newest in \`svc list share-tokens\`. ${NEEDS_ENGINE}`,
   examples: [
     'svc share 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --kind certificate',
     'svc share pkg_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --expires 2027-01-01T00:00:00.000Z',
