@@ -154,18 +154,25 @@ async function publishNext(
 
   const next = await nextState(ctx, published, inputs, rebuilds);
   if (next === null) return { outcome: 'waiting' };
-  const { state, changedRecords } = next;
+  const { state, changedRecords, before } = next;
   const { size } = state.log;
   const head = { size, root: await inputs.tree.rootAt(size) };
-  ctx.memory.progress = { from: published?.index ?? null, state, head };
+  // A failover can lose unpublished changes of shares, and no leaf: the next cycle reads these changes again.
+  const isKept = rebuilds || state.shareChange === published?.location.share_change;
+  const { shares, shareChange, waiting } = isKept ? state : before;
+  const kept = { ...state, shares, shareChange, waiting };
+  ctx.memory.progress = { from: published?.index ?? null, state: kept, head };
   const isPublished = published !== null && isCurrent(ctx, published, state, validUntil);
   const generation = isPublished
     ? published.index
     : await publishSnapshot(ctx, published, inputs, { ...next, validUntil });
-  ctx.memory.progress = { from: generation, state, head };
+  if (!isPublished) ctx.memory.progress = { from: generation, state, head };
   await sweep(ctx, state);
-  const { shareChange } = state;
-  ctx.memory.published = { verdict: inputs.verdict.index, snapshot: generation, shareChange };
+  ctx.memory.published = {
+    verdict: inputs.verdict.index,
+    snapshot: generation,
+    shareChange: state.shareChange,
+  };
   if (isPublished) {
     // Sends the checkpoint again to witnesses that did not answer, and renews cosignatures.
     ctx.cosigner?.submit(noteIn(published.bytes), published.checkpoint.size);
@@ -177,7 +184,7 @@ async function publishNext(
     treeSize: state.log.size,
     newLeaves: state.log.size - sizeOf(published),
     changedRecords,
-    shareChanges: shareChange - (published?.location.share_change ?? 0),
+    shareChanges: state.shareChange - (published?.location.share_change ?? 0),
   };
 }
 
@@ -192,7 +199,9 @@ async function nextState(
   published: Published | null,
   { tree, verdict, signedSize, stored }: PublishInputs,
   rebuilds: boolean,
-): Promise<(Pick<NewSnapshot, 'state' | 'inspect'> & { changedRecords: number }) | null> {
+): Promise<
+  (Pick<NewSnapshot, 'state' | 'inspect'> & { changedRecords: number; before: PublicState }) | null
+> {
   const publishedSize = sizeOf(published);
   const claims = await unsignedSnapshots(ctx, tree, signedSize, publishedSize);
   const sizes = [publishedSize, ...claims.map(({ size }) => size)];
@@ -237,7 +246,7 @@ async function nextState(
   const state = await applyShares(ctx, advanced.state, sharesBefore, rebuilds);
   await requireStoredShares(ctx, claims, state, published);
   await ctx.maps.flush();
-  return { state, inspect, changedRecords: advanced.changes };
+  return { state, inspect, changedRecords: advanced.changes, before };
 }
 
 /** At most one renewal a second, however short the validity of the snapshots of a publisher whose clock is behind. */
