@@ -217,14 +217,14 @@ async function nextState(
   const inspect = requireClaimed(ctx, claims, signedSize);
   // No location refers to these files yet. After a crash the next cycle reuses them, or the janitor
   // removes them.
-  const signedBefore = published?.checkpoint.size ?? 0;
+  const written = { from: published?.checkpoint.size ?? 0, signedSize };
   // The tree to sign has more leaves than `tree`, so the partial tiles of `tree` are not final.
   const fullSize = tree.head.size - (tree.head.size % TILE_WIDTH);
   const ascending = [...stops].sort((a, b) => a - b);
   const advanced = await advance(ctx, tree, before, ascending, {
     entries: async (first, entries) => {
       inspect(first, entries);
-      const files = await leafFiles(tree, { first, entries }, signedBefore, fullSize);
+      const files = await leafFiles(tree, { first, entries }, written, fullSize);
       await ctx.writer.put(files);
       ctx.janitor.wrote(files, ctx.monotonic.now());
     },
