@@ -90,8 +90,7 @@ async function lead(ctx: CycleContext): Promise<CycleReport> {
       await loadPublishInputs(ctx, published);
       throw replicaBehind();
     }
-    // A replica that has replayed the published leaves has replayed the changes of shares before them.
-    if (!['changes_behind', 'log_forked', 'tree_mismatch'].includes(error.code)) throw error;
+    if (!['log_forked', 'tree_mismatch'].includes(error.code)) throw error;
     ctx.log.error(
       { err: error },
       'publish cycle: the replica is unusable; this cycle reads the primary',
