@@ -47,13 +47,13 @@ export async function publishSnapshot(
   const entry = await snapshotEntry(ctx, tree, state, validUntil);
   await storeNextShares(ctx, state.shares, signedSize);
   await ctx.leadership.require();
-  const appended = reusable(ctx, entry, signedSize) ?? (await append(ctx, entry));
+  const appended = (await reusable(ctx, tree, entry, signedSize)) ?? (await append(ctx, entry));
   const signed = await treeToSign(ctx, tree, appended.index, state.log.size);
   // A leaf between `tree` and the snapshot entry may retire the key too.
   requireSigningKey(ctx, await keysAtEnd(ctx, signed, state.log), stored);
-  const signedBefore = published?.checkpoint.size ?? 0;
+  const written = { from: published?.checkpoint.size ?? 0, signedSize };
   const { size } = state.log;
-  for await (const files of logFiles(signed, signedBefore, size, ctx.chunkLeaves, inspect)) {
+  for await (const files of logFiles(signed, written, size, ctx.chunkLeaves, inspect)) {
     await ctx.writer.put(files);
     ctx.janitor.wrote(files, ctx.monotonic.now());
     ctx.progress();
@@ -123,11 +123,19 @@ async function snapshotEntry(
 
 /**
  * The last snapshot entry that this process appended, if it can be published in place of `entry`: it differs only
- * in its times, is still valid, and no signed tree extends beyond it. A failed cycle leaves such an entry.
+ * in its times, is still valid, and no signed tree extends beyond it. A failed cycle leaves such an entry, unless a
+ * failover loses it.
  */
-function reusable(ctx: CycleContext, entry: SnapshotEntry, signedSize: number) {
+async function reusable(
+  ctx: CycleContext,
+  tree: VerifiedTree,
+  entry: SnapshotEntry,
+  signedSize: number,
+) {
   const last = [...ctx.memory.appended].at(-1);
-  if (last === undefined || last[0] < signedSize - 1) return null;
+  if (last === undefined || last[0] < signedSize - 1 || last[0] >= tree.head.size) return null;
+  const [present] = await tree.entries(last[0], last[0] + 1);
+  if (!equalBytes(present!, last[1])) return null;
   const appended = parseEntry(last[1]) as SnapshotEntry;
   const { time, valid_until } = appended;
   const isSame = equalBytes(entryBytes({ ...entry, time, valid_until }), last[1]);

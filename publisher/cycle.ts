@@ -90,8 +90,7 @@ async function lead(ctx: CycleContext): Promise<CycleReport> {
       await loadPublishInputs(ctx, published);
       throw replicaBehind();
     }
-    // A replica that has replayed the published leaves has replayed the changes of shares before them.
-    if (!['changes_behind', 'log_forked', 'tree_mismatch'].includes(error.code)) throw error;
+    if (!['log_forked', 'tree_mismatch'].includes(error.code)) throw error;
     ctx.log.error(
       { err: error },
       'publish cycle: the replica is unusable; this cycle reads the primary',
@@ -154,18 +153,25 @@ async function publishNext(
 
   const next = await nextState(ctx, published, inputs, rebuilds);
   if (next === null) return { outcome: 'waiting' };
-  const { state, changedRecords } = next;
+  const { state, changedRecords, before } = next;
   const { size } = state.log;
   const head = { size, root: await inputs.tree.rootAt(size) };
-  ctx.memory.progress = { from: published?.index ?? null, state, head };
+  // A failover can lose unpublished changes of shares, and no leaf: the next cycle reads these changes again.
+  const isKept = rebuilds || state.shareChange === published?.location.share_change;
+  const { shares, shareChange, waiting } = isKept ? state : before;
+  const kept = { ...state, shares, shareChange, waiting };
+  ctx.memory.progress = { from: published?.index ?? null, state: kept, head };
   const isPublished = published !== null && isCurrent(ctx, published, state, validUntil);
   const generation = isPublished
     ? published.index
     : await publishSnapshot(ctx, published, inputs, { ...next, validUntil });
-  ctx.memory.progress = { from: generation, state, head };
+  if (!isPublished) ctx.memory.progress = { from: generation, state, head };
   await sweep(ctx, state);
-  const { shareChange } = state;
-  ctx.memory.published = { verdict: inputs.verdict.index, snapshot: generation, shareChange };
+  ctx.memory.published = {
+    verdict: inputs.verdict.index,
+    snapshot: generation,
+    shareChange: state.shareChange,
+  };
   if (isPublished) {
     // Sends the checkpoint again to witnesses that did not answer, and renews cosignatures.
     ctx.cosigner?.submit(noteIn(published.bytes), published.checkpoint.size);
@@ -177,7 +183,7 @@ async function publishNext(
     treeSize: state.log.size,
     newLeaves: state.log.size - sizeOf(published),
     changedRecords,
-    shareChanges: shareChange - (published?.location.share_change ?? 0),
+    shareChanges: state.shareChange - (published?.location.share_change ?? 0),
   };
 }
 
@@ -192,7 +198,9 @@ async function nextState(
   published: Published | null,
   { tree, verdict, signedSize, stored }: PublishInputs,
   rebuilds: boolean,
-): Promise<(Pick<NewSnapshot, 'state' | 'inspect'> & { changedRecords: number }) | null> {
+): Promise<
+  (Pick<NewSnapshot, 'state' | 'inspect'> & { changedRecords: number; before: PublicState }) | null
+> {
   const publishedSize = sizeOf(published);
   const claims = await unsignedSnapshots(ctx, tree, signedSize, publishedSize);
   const sizes = [publishedSize, ...claims.map(({ size }) => size)];
@@ -208,14 +216,14 @@ async function nextState(
   const inspect = requireClaimed(ctx, claims, signedSize);
   // No location refers to these files yet. After a crash the next cycle reuses them, or the janitor
   // removes them.
-  const signedBefore = published?.checkpoint.size ?? 0;
+  const written = { from: published?.checkpoint.size ?? 0, signedSize };
   // The tree to sign has more leaves than `tree`, so the partial tiles of `tree` are not final.
   const fullSize = tree.head.size - (tree.head.size % TILE_WIDTH);
   const ascending = [...stops].sort((a, b) => a - b);
   const advanced = await advance(ctx, tree, before, ascending, {
     entries: async (first, entries) => {
       inspect(first, entries);
-      const files = await leafFiles(tree, { first, entries }, signedBefore, fullSize);
+      const files = await leafFiles(tree, { first, entries }, written, fullSize);
       await ctx.writer.put(files);
       ctx.janitor.wrote(files, ctx.monotonic.now());
     },
@@ -237,7 +245,7 @@ async function nextState(
   const state = await applyShares(ctx, advanced.state, sharesBefore, rebuilds);
   await requireStoredShares(ctx, claims, state, published);
   await ctx.maps.flush();
-  return { state, inspect, changedRecords: advanced.changes };
+  return { state, inspect, changedRecords: advanced.changes, before };
 }
 
 /** At most one renewal a second, however short the validity of the snapshots of a publisher whose clock is behind. */

@@ -52,7 +52,6 @@ export function createPublisher(options: PublisherContext) {
       ? new DirectoryStore(options.directory, options.step)
       : options.directory;
   const reader = new SnapshotReader(store, logKeys);
-  const writer = new SnapshotWriter(store);
   let steps = 0;
   const progress = (): void => {
     steps += 1;
@@ -61,6 +60,7 @@ export function createPublisher(options: PublisherContext) {
   const leases = [...(options.leases ?? [])];
   if (store.directory !== null) leases.push(new DirectoryLease(store.directory, log));
   const leadership = new Leadership(leases);
+  const writer = new SnapshotWriter(store, () => leadership.require());
   const cosigner =
     witnesses === undefined
       ? null

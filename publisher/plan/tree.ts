@@ -174,9 +174,12 @@ function keep<K, V>(values: Map<K, V>, key: K, value: V): V {
 async function tileFile(
   tree: VerifiedTree,
   { level, index, width }: { level: number; index: number; width: number },
+  signedSize: number,
 ): Promise<PublishedFile> {
   const bytes = (await tree.tile(level, index)).slice(0, width * HASH_BYTES);
-  return { path: tilePath(level, index, width), bytes, replaces: false };
+  // A failed cycle leaves files that no checkpoint covers. If a failover loses their leaves, other leaves follow.
+  const replaces = (index * TILE_WIDTH + width) * TILE_WIDTH ** level > signedSize;
+  return { path: tilePath(level, index, width), bytes, replaces };
 }
 
 /**
@@ -185,11 +188,12 @@ async function tileFile(
  *
  * @param first index of the first entry, which begins a tile
  * @param from number of leaves whose files exist already
+ * @param signedSize size of the largest tree that was signed: later files may be replaced
  */
 export async function leafFiles(
   tree: VerifiedTree,
   chunk: { first: number; entries: readonly Uint8Array[] },
-  from: number,
+  { from, signedSize }: { from: number; signedSize: number },
   size: number,
 ): Promise<PublishedFile[]> {
   const { first, entries } = chunk;
@@ -199,11 +203,9 @@ export async function leafFiles(
     const width = tileWidth(0, index, size);
     const bundle = entries.slice(start - first, start - first + width);
     if (width === 0 || bundle.length < width || start + width <= from) continue;
-    files.push(await tileFile(tree, { level: 0, index, width }), {
-      path: entriesPath(index, width),
-      bytes: encodeEntryBundle(bundle),
-      replaces: false,
-    });
+    const file = await tileFile(tree, { level: 0, index, width }, signedSize);
+    const path = entriesPath(index, width);
+    files.push(file, { ...file, path, bytes: encodeEntryBundle(bundle) });
   }
   return files;
 }
@@ -216,7 +218,7 @@ export async function leafFiles(
  */
 export async function* logFiles(
   tree: VerifiedTree,
-  from: number,
+  { from, signedSize }: { from: number; signedSize: number },
   covered: number,
   chunkLeaves: number,
   inspect: (first: number, entries: readonly Uint8Array[]) => void,
@@ -226,8 +228,8 @@ export async function* logFiles(
   for (let first = start - (start % TILE_WIDTH); first < size; first += chunkLeaves) {
     const entries = await tree.entries(first, Math.min(first + chunkLeaves, size));
     inspect(first, entries);
-    yield leafFiles(tree, { first, entries }, from, size);
+    yield leafFiles(tree, { first, entries }, { from, signedSize }, size);
   }
   const upper = tilesBetween(from, Math.max(from, size)).filter(({ level }) => level > 0);
-  yield Promise.all(upper.map((tile) => tileFile(tree, tile)));
+  yield Promise.all(upper.map((tile) => tileFile(tree, tile, signedSize)));
 }

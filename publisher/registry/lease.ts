@@ -122,8 +122,7 @@ const LOCK = [0x737663, 1] as const;
  * when the connection ends.
  */
 export class DatabaseLease implements Lease {
-  /** Process id of the backend that holds the lock. */
-  private pid: number | null = null;
+  private isTaken = false;
 
   /** @param sql a pool of one connection for leases only, because the connection holds the lock */
   constructor(
@@ -137,29 +136,27 @@ export class DatabaseLease implements Lease {
     if (await this.held()) return true;
     // A standby server would grant this lock while the primary grants it too, and may lack published leaves.
     await requirePrimary(this.sql);
-    const [row] = await this.sql<{ locked: boolean; pid: number }[]>`
-      select pg_try_advisory_lock(${this.lock[0]}::int, ${this.lock[1]}::int) as locked,
-        pg_backend_pid() as pid`;
-    if (row?.locked !== true) return false;
-    this.pid = row.pid;
-    return true;
+    const [row] = await this.sql<{ locked: boolean }[]>`
+      select pg_try_advisory_lock(${this.lock[0]}::int, ${this.lock[1]}::int) as locked`;
+    return (this.isTaken = row?.locked === true);
   }
 
-  /** Compares backend ids: after a reconnect the new backend does not hold the lock. */
+  /** Queries the lock: after a failover a session of another server may have the same process id. */
   async held(): Promise<boolean> {
-    if (this.pid === null) return false;
+    if (!this.isTaken) return false;
     try {
-      const [row] = await this.sql<{ pid: number }[]>`select pg_backend_pid() as pid`;
-      return row?.pid === this.pid;
+      const [row] = await this.sql<{ held: boolean }[]>`
+        select exists (select from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()
+          and classid = ${this.lock[0]}::int::oid and objid = ${this.lock[1]}::int::oid) as held`;
+      return row?.held === true;
     } catch {
       return false;
     }
   }
 
   async release(): Promise<void> {
-    const { pid } = this;
-    this.pid = null;
-    if (pid === null) return;
+    if (!this.isTaken) return;
+    this.isTaken = false;
     try {
       await this.sql`select pg_advisory_unlock(${this.lock[0]}::int, ${this.lock[1]}::int)`;
     } catch {

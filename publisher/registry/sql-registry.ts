@@ -75,8 +75,9 @@ export const replicaBehind = (): ReplicaUnusableError =>
   );
 
 /**
- * Reads go to the replica, except the last checkpoint, the retirement of logs, the snapshot entries
- * and the time. Writes go to the primary.
+ * Reads go to the replica, except the last checkpoint, the retirement of logs, the snapshot entries, the time, and
+ * share tokens and packages, because the log does not show whether the primary has those of the replica. Writes go to
+ * the primary.
  */
 export function splitRegistry(primary: RegistryView, replica: RegistryView): RegistryView {
   return {
@@ -85,6 +86,9 @@ export function splitRegistry(primary: RegistryView, replica: RegistryView): Reg
     endedOrigins: primary.endedOrigins,
     endedSize: primary.endedSize,
     snapshotEntriesFrom: primary.snapshotEntriesFrom,
+    shareChangesSince: primary.shareChangesSince,
+    sharesNow: primary.sharesNow,
+    packages: primary.packages,
     databaseTime: primary.databaseTime,
     insertCheckpoint: primary.insertCheckpoint,
     appendSnapshot: primary.appendSnapshot,

@@ -125,7 +125,10 @@ export function trustedHead(
 export interface PublishedFile {
   path: string;
   bytes: Uint8Array;
-  /** Whether to replace different content: a page is named by its hash, so such content is damaged. */
+  /**
+   * Whether to replace different content: that of a page is damaged, because a hash names the page, and that of a file
+   * of the log was never published.
+   */
   replaces: boolean;
 }
 
@@ -135,7 +138,11 @@ export class SnapshotWriter {
   bytesWritten = 0;
   filesWritten = 0;
 
-  constructor(private readonly store: SnapshotStore) {}
+  /** @param requireLease throws LeaseLostError if another publisher holds the lease */
+  constructor(
+    private readonly store: SnapshotStore,
+    private readonly requireLease: () => Promise<void>,
+  ) {}
 
   /** Prepares the store for writes. Only the holder of the lease may call this. */
   prepare(): Promise<void> {
@@ -175,7 +182,11 @@ export class SnapshotWriter {
     const present = await this.store.create(path, bytes);
     if (present === null) return this.count(bytes);
     if (equalBytes(present, bytes)) return;
-    if (replaces) return this.replace(path, bytes, present);
+    if (replaces) {
+      // A publisher that resumes after a suspension must not replace a file that its successor has published.
+      await this.requireLease();
+      return this.replace(path, bytes, present);
+    }
     throw new FatalPublishError(
       'published_file_differs',
       `${path} in ${this.store.where} is published with different content than the registry yields now, and a published file must never change. ` +

@@ -253,7 +253,7 @@ it('cosigner > never replaces a newer checkpoint by an older one', async () => {
   const late = new Cosigner({
     policy: parsePolicy(`${(await openWitness('w4')).line}quorum w4\n`),
     reader: new SnapshotReader(store, log),
-    writer: new SnapshotWriter(store),
+    writer: new SnapshotWriter(store, () => Promise.resolve()),
     leadership: new Leadership([]),
     monotonic: snapshot.clock,
     log: logger('publisher', 'silent'),

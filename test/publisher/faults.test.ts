@@ -88,3 +88,44 @@ it('publisher > publishes no state of leaves that a failover lost after a failed
   await publisher.close();
   expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'unchanged' });
 });
+
+/** Grows the log by `leaves`, and runs a cycle in which the primary fails at `call`. */
+async function failedCycle(leaves: number, call: string) {
+  const { registry } = snapshot;
+  const publisher = snapshot.publisher();
+  await publisher.runCycle();
+  const kept = registry.size;
+  snapshot.grow(leaves);
+  const grown = registry.size;
+  registry.onCall = (what) => {
+    if (what === call) throw new Error('the primary is down');
+  };
+  await expect(publisher.runCycle()).rejects.toThrow('the primary is down');
+  registry.onCall = () => undefined;
+  snapshot.clock.at += 5_000;
+  return { publisher, kept, grown };
+}
+
+it('publisher > replaces the files of a failed cycle whose leaves a failover lost', async () => {
+  const { registry } = snapshot;
+  // Leaf tiles are full before the snapshot entry, and partial with it.
+  for (const call of ['appendSnapshot', 'insertCheckpoint']) {
+    const { publisher, kept } = await failedCycle(300, call);
+    registry.truncate(kept);
+    const [first] = snapshot.grow(300);
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+    expect((await snapshot.published()).status(first!)).toBe('VALID');
+    await publisher.close();
+  }
+});
+
+it('publisher > appends a snapshot entry of a failed cycle again that a failover lost', async () => {
+  const { registry } = snapshot;
+  for (const later of [0, 3]) {
+    const { publisher, grown } = await failedCycle(10, 'insertCheckpoint');
+    registry.truncate(grown);
+    if (later > 0) registry.addProofs(later);
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+    await publisher.close();
+  }
+});

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { engineReadiness } from '#api/engine/http/health';
+import { utf8 } from '#protocol/bytes';
 import { formatVkey } from '#protocol/note';
 import { openReplica } from '#programs/replica';
 import type { Publisher, PublisherContext } from '#publisher/publisher';
@@ -17,7 +18,7 @@ import { FatalPublishError } from '#publisher/errors';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { connect, type Sql } from '#runtime/postgres/connect';
 import { DatabaseUnavailableError } from '#sql/db/errors';
-import { createShareToken } from '#sql/lifecycle/share-tokens';
+import { createShareToken, revokeShareToken } from '#sql/lifecycle/share-tokens';
 import { startAdmitWorker } from '#workers/admit/worker';
 import { verifierHeartbeats, verifierReadiness } from '#workers/verify/context';
 import { freshDatabase, withoutTriggers } from '../fixtures/database.js';
@@ -158,6 +159,40 @@ describe('publisher with a replica', () => {
     );
     await db.caughtUp();
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });
+  });
+
+  it('publishes no share token that only the replica has, after a failover to another standby', async () => {
+    const [proofId] = await admit(1);
+    await registry.reportAll();
+    const hashOf = (token: string): Uint8Array => nativeSha256(utf8(token));
+    const create = (token: string) =>
+      createShareToken(registry.engine, registry.tenantNo, {
+        tokenHash: hashOf(token),
+        keyNo: 1,
+        expiresAt: null,
+        target: { artifactKind: 'proof', proofId: proofId! },
+      });
+    await create('revoked');
+    await db.caughtUp();
+    const publisher = await openPublisher({ replica });
+    await publisher.runCycle();
+    expect((await snapshot()).share('revoked')).not.toBeNull();
+    await create('lost');
+    await db.caughtUp();
+    await db.pause();
+    const lost = hashOf('lost');
+    await withoutTriggers(db.primary, async (tx) => {
+      await tx`delete from svc.share_token where token_hash = ${lost}`;
+      await tx`delete from svc.grant_change where token_hash = ${lost}`;
+      await tx`update svc.grant_head set change_no = change_no - 1`;
+    });
+    const revoked = { tokenHash: hashOf('revoked'), keyNo: 1 };
+    await revokeShareToken(registry.engine, registry.tenantNo, revoked);
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', shareChanges: 1 });
+    const published = await snapshot();
+    expect(['revoked', 'lost'].map((token) => published.share(token))).toEqual([null, null]);
+    await db.resume();
+    await db.caughtUp();
   });
 
   it('signs the tree of the primary although the last leaf of the replica differs', async () => {

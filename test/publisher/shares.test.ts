@@ -193,3 +193,30 @@ describe('package', () => {
     expect(published.package(sound)).toEqual([ids[4]]);
   });
 });
+
+it.each(['failed cycle', 'cycle without a new snapshot'])(
+  'publisher > publishes each change of share tokens when a failover lost the changes of a %s',
+  async (cycle) => {
+    const { registry } = snapshot;
+    const revoked = registry.share('proof', ids[0]!);
+    await publisher.runCycle();
+    const lost = registry.share('proof', ids[1]!);
+    if (cycle === 'failed cycle') {
+      registry.share('proof', ids[2]!);
+      registry.onCall = (what) => {
+        if (what === 'appendSnapshot') throw new Error('the primary is down');
+      };
+      await expect(publisher.runCycle()).rejects.toThrow('the primary is down');
+      registry.onCall = () => undefined;
+    } else {
+      registry.endShare(lost);
+      expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });
+    }
+    registry.restoreShares(1);
+    registry.endShare(revoked);
+    registry.bundle([ids[3]!]);
+    expect(await publisher.runCycle()).toMatchObject({ shareChanges: 2 });
+    const published = await snapshot.published();
+    expect([published.share(revoked), published.share(lost)]).toEqual([null, null]);
+  },
+);

@@ -124,6 +124,17 @@ describe.each(TRANSPORTS)('pool over %s', (_, query) => {
     }
   });
 
+  it("misses the publisher's advisory lock in a session with the process id of the lost session", async () => {
+    const sql = open(`${db.urlFor('svc_publisher')}${query}`);
+    const lease = new DatabaseLease(sql);
+    expect(await lease.take()).toBe(true);
+    // Such as a session of the server that replaced the primary: process ids in containers are small.
+    await sql`select pg_advisory_unlock_all()`;
+    expect(await lease.held()).toBe(false);
+    expect(await lease.take()).toBe(true);
+    expect(await lease.held()).toBe(true);
+  });
+
   it.each([
     ['a statement', (sql: Sql): Promise<unknown> => sql`select 2`],
     ['a transaction', inTransaction],

@@ -5,7 +5,7 @@ import { jwkThumbprint } from '#protocol/keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { Heartbeat } from '#runtime/ops/health';
 import { setValidity } from '#sql/tenants/administration';
-import { type Pool, transaction } from '#sql/db/transaction';
+import { type Pool, type Transaction, transaction } from '#sql/db/transaction';
 import { appendKeyChange } from '#sql/lifecycle/signing-keys';
 import { appendEntries, lockHead } from '#sql/log/append';
 import { verdictEntries } from '#sql/log/public-entries';
@@ -81,15 +81,17 @@ describe('verifier', () => {
     await compromiseOtherKey();
     const { sql } = registry.verify;
     let isExtended = false;
-    const extendedFirst: Pool = new Proxy(sql, {
-      apply: (target, self, given: [TemplateStringsArray]) => {
-        const query = Reflect.apply(target, self, given) as unknown;
-        if (isExtended || !given[0].join('').includes('from svc.scrub')) return query;
-        isExtended = true;
-        return extendVerifiedPrefix(registry.verify, 1000).then(() => query);
-      },
-    });
-    await scrub({ ...registry.verify, sql: extendedFirst }, 1000);
+    const extendedFirst = (tx: Transaction): Transaction =>
+      new Proxy(tx, {
+        apply: (target, self, given: [TemplateStringsArray]) => {
+          const query = Reflect.apply(target, self, given) as unknown;
+          if (isExtended || !given[0].join('').includes('from svc.scrub')) return query;
+          isExtended = true;
+          return extendVerifiedPrefix(registry.verify, 1000).then(() => query);
+        },
+      });
+    const reserve = async (): Promise<Transaction> => extendedFirst(await sql.reserve());
+    await scrub({ ...registry.verify, sql: { reserve } as Pool }, 1000);
     expect(isExtended).toBe(true);
     expect(await outcomeOf(ids[299]!)).toBe('pass');
   });

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { utf8 } from '#protocol/bytes';
 import { entryBytes } from '#protocol/entries';
 import { leafHash } from '#protocol/merkle';
@@ -44,6 +44,62 @@ it('checkLeaf > fails a revocation whose row is stored under a different kind', 
     ['pass', 'pass'],
     ['fail', 'pass'],
   ]);
+});
+
+describe('failover between the reads of a verifier and its verdicts', () => {
+  /** Runs `pass`, and before its verdicts `work`, after which the connections that have read leaves are lost. */
+  async function failOver(pass: () => Promise<unknown>, work: () => Promise<void>): Promise<void> {
+    const { clock, crypto } = registry.verify;
+    const { verify } = crypto;
+    let readAt: number | undefined;
+    const verifying = vi.spyOn(crypto, 'verify').mockImplementation((...given) => {
+      readAt ??= Date.now();
+      return verify(...given);
+    });
+    const lock = clock.lock.bind(clock);
+    vi.spyOn(clock, 'lock').mockImplementationOnce(async (tx) => {
+      await work();
+      const ended = await db.sql`
+        select pg_terminate_backend(pid) from pg_stat_activity
+        where usename = 'svc_verifier' and datname = current_database()
+          and (xact_start is null or xact_start < ${new Date(readAt!)})`;
+      expect(ended.length).toBeGreaterThan(0);
+      return lock(tx);
+    });
+    await expect(pass()).rejects.toThrow();
+    verifying.mockRestore();
+    await registry.verifyAll();
+    expect(await scrub(registry.verify, 1000)).toMatchObject({ changed: 0 });
+  }
+
+  it('does not extend the verified prefix over leaves that took the place of lost leaves', async () => {
+    await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    const size = await treeSize(db.sql);
+    await registry.admitAll([registry.item()]);
+    let id = '';
+    await failOver(
+      () => extendVerifiedPrefix(registry.verify, 1000),
+      async () => {
+        await tamper('delete from svc.log_entry where leaf_index >= $1', [String(size)]);
+        await tamper(`update svc.tile set hashes = substring(hashes for 32 * ${size})`, []);
+        await tamper('update svc.log_head set tree_size = $1', [String(size)]);
+        [id = ''] = await registry.admitAll([registry.item()]);
+      },
+    );
+    expect(await outcomeOf(id)).toBe('pass');
+  });
+
+  it('gives a leaf no verdict of a scrub pass over the other database', async () => {
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    await tamper(FLIP.signature, [id]);
+    await failOver(
+      () => scrub(registry.verify, 1000),
+      () => tamper(FLIP.signature, [id]),
+    );
+    expect(await outcomeOf(id)).toBe('pass');
+  });
 });
 
 describe('verified prefix', () => {

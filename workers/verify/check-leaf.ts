@@ -19,6 +19,7 @@ import {
 } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
+import { type Db, pipeline } from '#sql/db/transaction';
 import { endedOrigins, latestCheckpoint, type StoredCheckpoint } from '#sql/log/log';
 import {
   type LeafEvidence,
@@ -31,7 +32,7 @@ import {
 } from '#sql/log/leaf-checks';
 import { countProofs, keyEntries, keysInLog, type KeysOfLog } from '#sql/log/keys';
 import type { Expiry, VerifiedPrefix } from '#sql/log/verdicts';
-import type { VerifyContext } from './context.js';
+import type { PassContext, VerifyContext } from './context.js';
 
 /**
  * Runs every check of one leaf on the stored bytes. Never throws.
@@ -84,7 +85,7 @@ export function checkLeaf(
 
 /** The keys of the history. Counts the proofs of each delegated key that signed one of the leaves. */
 export async function keysFor(
-  { crypto, sql }: VerifyContext,
+  { crypto, sql }: Pick<VerifyContext, 'crypto'> & { sql: Db },
   leaves: readonly LeafEvidence[],
   { entries }: KeyHistory,
   origins: readonly string[] = [],
@@ -102,10 +103,10 @@ export async function keysFor(
  * The present and past origins of the log; undefined for a verifier without a key. Throws for a wrong LOG_ORIGIN, under
  * which valid verdict entries and delegations would fail.
  */
-export async function logOrigins(context: VerifyContext): Promise<string[] | undefined> {
+export async function logOrigins(context: PassContext): Promise<string[] | undefined> {
   const { signer, sql } = context;
   if (signer === undefined) return undefined;
-  const [checkpoint, ended] = await Promise.all([latestCheckpoint(sql), endedOrigins(sql)]);
+  const [checkpoint, ended] = await pipeline(latestCheckpoint(sql), endedOrigins(sql));
   const keys = checkpoint === null ? await keysInLog(sql) : null;
   requireNameOfLog(signer.origin, keys ?? [], checkpoint, ended);
   return [signer.origin, ...ended];
@@ -151,7 +152,7 @@ export interface Finding {
 
 /** Checks one leaf, like {@link checkLeaf}; `leaf` is undefined if the log lacks it. */
 export function examine(
-  { crypto }: VerifyContext,
+  { crypto }: Pick<VerifyContext, 'crypto'>,
   leafIndex: number,
   leaf: LeafEvidence | undefined,
   keys: KeysOfLog,
@@ -275,7 +276,7 @@ export function extendHistory(
  * a key valid again, and a key whose earlier entries were lost must not be activated a second time.
  */
 export async function trustedKeys(
-  context: VerifyContext,
+  context: PassContext,
   prefix: VerifiedPrefix | null,
 ): Promise<KeyHistory> {
   if (prefix === null) return NO_KEYS;

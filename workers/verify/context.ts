@@ -34,6 +34,9 @@ export interface VerifyContext {
   traced?(from: number, to: number, startedAt: number): void;
 }
 
+/** A pass that reads leaves and writes their verdicts on one connection. */
+export type PassContext = Omit<VerifyContext, 'sql'> & { sql: Transaction };
+
 /** The log is damaged: a leaf is missing, or verified leaves changed. */
 export class LogDamagedError extends Error {}
 

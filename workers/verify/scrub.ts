@@ -4,7 +4,7 @@ import { HASH_BYTES, verifyInclusion } from '#protocol/merkle';
 import { inclusionFromTiles, TILE_WIDTH, tileWidth, type TileReader } from '#protocol/tiles';
 import type { Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { type Db, pipeline, transaction, type Transaction } from '#sql/db/transaction';
+import { type Db, pipeline, transaction } from '#sql/db/transaction';
 import { readEvidence } from '#sql/log/leaf-checks';
 import { tileCache } from '#sql/log/log';
 import {
@@ -20,7 +20,7 @@ import {
   type VerifiedPrefix,
 } from '#sql/log/verdicts';
 import { examine, type Finding, keysFor, logOrigins, trustedKeys } from './check-leaf.js';
-import type { VerifyContext } from './context.js';
+import type { PassContext, VerifyContext } from './context.js';
 import { verdictOn } from './expiries.js';
 
 /**
@@ -31,46 +31,13 @@ import { verdictOn } from './expiries.js';
  * Returns the number of new verdicts, whether urgent leaves remain, and the size of the prefix.
  */
 export async function scrub(context: VerifyContext, count: number) {
-  const { clock, log, metrics, sql, voided } = context;
-  // Reads the urgent range before the prefix, which then covers this range even if another verifier extends it.
-  const position = await requirePosition(sql);
-  const prefix = await verifiedPrefix(sql);
-  if (prefix === null) return { changed: 0, urgent: false, size: 0 };
-  const { from, to, next } = nextLeaves(position, count, prefix.treeSize);
-  const found = await checkAgain(context, prefix, from, to);
-
-  const opening = (tx: Transaction) =>
-    pipeline(
-      clock.lock(tx),
-      requirePosition(tx),
-      verifiedPrefix(tx),
-      verdictsForLeaves(tx, [...found.keys()]),
-    );
-  const work = async (
-    tx: Transaction,
-    [now, positionNow, prefixNow, verdictsNow]: Awaited<ReturnType<typeof opening>>,
-  ): Promise<{ changed: NewVerdict[]; urgent: boolean }> => {
-    // If leaves became urgent during the checks, for example by a key compromise, discards the results of the checks.
-    if (positionNow.epoch !== position.epoch)
-      return { changed: [], urgent: positionNow.urgentUntil > 0 };
-    const verdicts: NewVerdict[] = [];
-    const newExpiries: Expiry[] = [];
-    for (const [index, finding] of found) {
-      const before = verdictsNow.get(index);
-      // Skips a leaf on which another verifier wrote a verdict meanwhile, perhaps from newer data.
-      if (before?.verdictId !== finding.verdictId) continue;
-      const changed = changedVerdict(finding, before, now);
-      if (changed === null) continue;
-      verdicts.push(verdictOn(index, prefixNow ?? prefix, changed));
-      // Records the expiries of a leaf that failed before, because none are recorded yet.
-      newExpiries.push(...finding.ends.filter(({ expiresAt }) => expiresAt > now));
-    }
-    await insertVerdicts(tx, verdicts, now);
-    await insertExpiries(tx, newExpiries);
-    await advanceScrubCursor(tx, next);
-    return { changed: verdicts, urgent: next.urgentUntil > 0 };
-  };
-  const { changed, urgent } = await transaction(sql, work, opening);
+  const { log, metrics, voided } = context;
+  // On one connection, like an extension of the prefix.
+  const scrubbed = await transaction(context.sql, (tx) =>
+    scrubOnce({ ...context, sql: tx }, count),
+  );
+  if (scrubbed === null) return { changed: 0, urgent: false, size: 0 };
+  const { changed, found, size, urgent } = scrubbed;
   const failed = [...found.values()].filter(({ outcome }) => outcome === 'fail').length;
   metrics?.verified('scrub', found.size - failed, failed);
   let altered = 0;
@@ -86,7 +53,44 @@ export async function scrub(context: VerifyContext, count: number) {
   }
   metrics?.failed(altered);
   if (!urgent) voided.report(log);
-  return { changed: changed.length, urgent, size: prefix.treeSize };
+  return { changed: changed.length, urgent, size };
+}
+
+async function scrubOnce(context: PassContext, count: number) {
+  const { clock, sql } = context;
+  // Reads the urgent range before the prefix, which then covers this range even if another verifier extends it.
+  const position = await requirePosition(sql);
+  const prefix = await verifiedPrefix(sql);
+  if (prefix === null) return null;
+  const size = prefix.treeSize;
+  const { from, to, next } = nextLeaves(position, count, size);
+  const found = await checkAgain(context, prefix, from, to);
+
+  const [now, positionNow, prefixNow, verdictsNow] = await pipeline(
+    clock.lock(sql),
+    requirePosition(sql),
+    verifiedPrefix(sql),
+    verdictsForLeaves(sql, [...found.keys()]),
+  );
+  const changed: NewVerdict[] = [];
+  // If leaves became urgent during the checks, for example by a key compromise, discards the results of the checks.
+  if (positionNow.epoch !== position.epoch)
+    return { changed, found, size, urgent: positionNow.urgentUntil > 0 };
+  const newExpiries: Expiry[] = [];
+  for (const [index, finding] of found) {
+    const before = verdictsNow.get(index);
+    // Skips a leaf on which another verifier wrote a verdict meanwhile, perhaps from newer data.
+    if (before?.verdictId !== finding.verdictId) continue;
+    const verdict = changedVerdict(finding, before, now);
+    if (verdict === null) continue;
+    changed.push(verdictOn(index, prefixNow ?? prefix, verdict));
+    // Records the expiries of a leaf that failed before, because none are recorded yet.
+    newExpiries.push(...finding.ends.filter(({ expiresAt }) => expiresAt > now));
+  }
+  await insertVerdicts(sql, changed, now);
+  await insertExpiries(sql, newExpiries);
+  await advanceScrubCursor(sql, next);
+  return { changed, found, size, urgent: next.urgentUntil > 0 };
 }
 
 interface NewFinding extends Finding {
@@ -96,7 +100,7 @@ interface NewFinding extends Finding {
 
 /** Checks the leaves of [from, to). */
 async function checkAgain(
-  context: VerifyContext,
+  context: PassContext,
   prefix: VerifiedPrefix,
   from: number,
   to: number,

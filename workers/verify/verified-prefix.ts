@@ -13,7 +13,7 @@ import {
   type TileReader,
 } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
+import { pipeline, transaction } from '#sql/db/transaction';
 import { readEvidence } from '#sql/log/leaf-checks';
 import { compromisesIn } from '#sql/log/keys';
 import { tileCache } from '#sql/log/log';
@@ -35,7 +35,7 @@ import {
   logOrigins,
   trustedKeys,
 } from './check-leaf.js';
-import { LogDamagedError, type VerifyContext } from './context.js';
+import { LogDamagedError, type PassContext, type VerifyContext } from './context.js';
 import { kindsByLeaf, verdictOn } from './expiries.js';
 
 /**
@@ -48,9 +48,29 @@ import { kindsByLeaf, verdictOn } from './expiries.js';
  * @throws LogDamagedError when a leaf is missing or verified leaves have changed
  */
 export async function extendVerifiedPrefix(context: VerifyContext, limit: number): Promise<number> {
-  const { sql } = context;
   const startedAt = Date.now();
-  const { prefix: start, logSize } = await logAndPrefix(sql);
+  // The connection that read the leaves writes their verdicts: after a failover, other leaves may have their indexes.
+  const extended = await transaction(
+    context.sql,
+    (tx, before) => extend({ ...context, sql: tx }, before, limit),
+    logAndPrefix,
+  );
+  if (extended === null) return 0;
+  const { from, to, others, newKeys, states } = extended;
+  context.traced?.(from, to, startedAt);
+  const failures = others.filter(({ outcome }) => outcome === 'fail');
+  context.metrics?.failed(reportAltered(context, failures));
+  context.metrics?.verified('log', to - from - failures.length, failures.length);
+  reportUnauthorized(context, newKeys, states);
+  return to - from;
+}
+
+async function extend(
+  context: PassContext,
+  { prefix: start, logSize }: Awaited<ReturnType<typeof logAndPrefix>>,
+  limit: number,
+) {
+  const { sql } = context;
   const from = start?.treeSize ?? 0;
   const to = Math.min(logSize, from + limit);
   if (to < from) {
@@ -58,7 +78,7 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
       `the log has ${to} leaves, but ${from} were verified: the database is older than its verdicts`,
     );
   }
-  if (to === from) return 0;
+  if (to === from) return null;
 
   const range = resume(start);
   const leaves = await readEvidence(sql, from, to);
@@ -96,14 +116,9 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
   );
   const compromised = compromisesIn(keys.entries).filter(({ until }) => until >= from);
   const ends = found.flatMap((finding) => finding.ends);
-  if (!(await commit(context, prefix, leafVerdicts, compromised, ends))) return 0;
-  context.traced?.(from, to, startedAt);
-  const failures = others.filter(({ outcome }) => outcome === 'fail');
-  context.metrics?.failed(reportAltered(context, failures));
-  context.metrics?.verified('log', leaves.length - failures.length, failures.length);
+  if (!(await record(context, prefix, leafVerdicts, compromised, ends))) return null;
   const newKeys = history.entries.filter(({ leafIndex }) => leafIndex >= from);
-  reportUnauthorized(context, newKeys, keys.states);
-  return to - from;
+  return { from, to, others, newKeys, states: keys.states };
 }
 
 /** Logs leaves that fail for another reason than a compromised key. Returns their number. */
@@ -201,37 +216,31 @@ async function matchesComputedTree(
 }
 
 /**
- * Commits by compare-and-swap: only one of several concurrent verifiers writes, and the others
+ * Writes by compare-and-swap: only one of several concurrent verifiers writes, and the others
  * start again.
  */
-function commit(
-  context: VerifyContext,
+async function record(
+  { clock, sql }: PassContext,
   prefix: NewVerdict,
   others: NewVerdict[],
   compromised: { from: number; until: number }[],
   ends: Expiry[],
 ): Promise<boolean> {
-  const opening = (tx: Transaction) => pipeline(context.clock.lock(tx), verifiedPrefix(tx));
-  const work = async (
-    tx: Transaction,
-    [now, start]: Awaited<ReturnType<typeof opening>>,
-  ): Promise<boolean> => {
-    if ((start?.treeSize ?? 0) !== prefix.firstIndex) return false;
-    // Already expired when first verified: record the expiry here, so VALID is never published.
-    const hasExpired = ({ expiresAt }: Expiry): boolean => expiresAt <= now;
-    const expired = expiredAlready(prefix, ends.filter(hasExpired));
-    // `now` is read under the lock, so no expiry is recorded early.
-    await insertVerdicts(tx, [prefix, ...others, ...expired], now);
-    for (const { from, until } of compromised) {
-      await scrubUrgently(tx, Math.min(from, until), until);
-    }
-    await insertExpiries(
-      tx,
-      ends.filter((end) => !hasExpired(end)),
-    );
-    return true;
-  };
-  return transaction(context.sql, work, opening);
+  const [now, start] = await pipeline(clock.lock(sql), verifiedPrefix(sql));
+  if ((start?.treeSize ?? 0) !== prefix.firstIndex) return false;
+  // Already expired when first verified: record the expiry here, so VALID is never published.
+  const hasExpired = ({ expiresAt }: Expiry): boolean => expiresAt <= now;
+  const expired = expiredAlready(prefix, ends.filter(hasExpired));
+  // `now` is read under the lock, so no expiry is recorded early.
+  await insertVerdicts(sql, [prefix, ...others, ...expired], now);
+  for (const { from, until } of compromised) {
+    await scrubUrgently(sql, Math.min(from, until), until);
+  }
+  await insertExpiries(
+    sql,
+    ends.filter((end) => !hasExpired(end)),
+  );
+  return true;
 }
 
 /** One verdict, with the expired artifacts, on each passing leaf that has an expiry in `ends`. */
