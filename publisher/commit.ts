@@ -200,6 +200,8 @@ async function commitCheckpoint(
     if (!(await ctx.registry.insertCheckpoint({ treeSize, root, note, previous }))) {
       throw new LeaseLostError('another publisher signed a checkpoint first');
     }
+    // Engines may have sent this checkpoint to clients, even if a failover loses its row.
+    ctx.memory.head = head;
   }
   // Every tile and entry that the checkpoint covers is durable here. Replaces only the checkpoint
   // that this tree extends, not a later checkpoint by another publisher.

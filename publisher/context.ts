@@ -56,8 +56,13 @@ export interface CycleContext extends PublisherSettings {
   /** The keys of the log: the current key, then earlier keys. */
   logKeys: PinnedKeys;
   memory: {
-    /** The head of `TRUSTED_CHECKPOINT`, until a snapshot that extends it is published. */
+    /**
+     * The head of `TRUSTED_CHECKPOINT`, or of a checkpoint that this process signed, until a snapshot that extends it is
+     * published.
+     */
     head: TreeHead | null;
+    /** The checkpoint file when this cycle began. */
+    note: string | null;
     /** The last tree, which caches the entries that it has read. */
     tree: VerifiedTree | null;
     /**

@@ -6,6 +6,7 @@ import { withLogKeys } from '#protocol/state/log-keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
 import type { CycleContext, PublisherSettings } from './context.js';
+import { LeaseLostError } from './errors.js';
 import { trustedHead, SnapshotReader, SnapshotWriter } from './store/published-files.js';
 import { Janitor } from './store/janitor.js';
 import { StoredMaps } from './store/maps.js';
@@ -60,7 +61,12 @@ export function createPublisher(options: PublisherContext) {
   const leases = [...(options.leases ?? [])];
   if (store.directory !== null) leases.push(new DirectoryLease(store.directory, log));
   const leadership = new Leadership(leases);
-  const writer = new SnapshotWriter(store, () => leadership.require());
+  const writer = new SnapshotWriter(store, async () => {
+    await leadership.require();
+    // After a failover, publishers on the old and on the new primary can both hold a lease.
+    if (((await reader.checkpoint())?.note ?? null) !== ctx.memory.note)
+      throw new LeaseLostError('another publisher replaced the checkpoint');
+  });
   const cosigner =
     witnesses === undefined
       ? null
@@ -78,6 +84,7 @@ export function createPublisher(options: PublisherContext) {
     logSigner: noteSigner(nativeSha256, origin, logKey),
     logKeys,
     memory: {
+      note: null,
       head: trustedHead(options.trustedCheckpoint, logKeys),
       tree: null,
       progress: null,

@@ -49,12 +49,17 @@ export async function loadPublishInputs(
   // The tree must extend every known head: of the snapshot, of the checkpoint file, of a checkpoint
   // signed before a crash and never published, and of TRUSTED_CHECKPOINT.
   const file = await ctx.reader.checkpoint();
+  ctx.memory.note = file?.note ?? null;
   const trustedHeads: TrustedHead[] = [];
   if (published !== null) trustedHeads.push([published.checkpoint, 'the published snapshot']);
   if (file !== null) trustedHeads.push([file.checkpoint, 'the published checkpoint']);
   if (stored !== null) trustedHeads.push([stored, 'the last signed checkpoint']);
   const { head: configured } = ctx.memory;
-  if (configured !== null) trustedHeads.push([configured, 'the checkpoint of TRUSTED_CHECKPOINT']);
+  if (configured !== null)
+    trustedHeads.push([
+      configured,
+      'the checkpoint of TRUSTED_CHECKPOINT, or the last one that this process signed',
+    ]);
   if (stored !== null && trustedHeads.length === 1) {
     const text =
       'publisher: the database has a signed checkpoint, but the snapshot is empty: if the database is a copy, stop this publisher, because two publishers with one log key fork the log';

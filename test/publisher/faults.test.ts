@@ -3,6 +3,8 @@ import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { beforeEach, expect, it } from 'vitest';
 import { Findings } from '#fsck/findings';
+import { DirectoryStore } from '#runtime/store/directory';
+import type { SnapshotStore } from '#runtime/store/store';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
 /** Tests failures within a running process; write-order.test.ts verifies the files after each write. */
@@ -128,4 +130,68 @@ it('publisher > appends a snapshot entry of a failed cycle again that a failover
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
     await publisher.close();
   }
+});
+
+/** The directory as a store that a publisher uses without a lease on the directory, like a bucket. */
+function bucket(beforeTile: () => Promise<void> = () => Promise.resolve()): SnapshotStore {
+  const store = new DirectoryStore(snapshot.directory);
+  const create: SnapshotStore['create'] = async (path, bytes) => {
+    if (path.startsWith('tile/')) await beforeTile();
+    return store.create(path, bytes);
+  };
+  return new Proxy<SnapshotStore>(store, {
+    get: (_, name: keyof SnapshotStore) => {
+      if (name === 'create') return create;
+      if (name === 'directory') return null;
+      const member = store[name];
+      return typeof member === 'function' ? (member.bind(store) as unknown) : member;
+    },
+  });
+}
+
+it('publisher > replaces no file of a checkpoint that the publisher of the new primary signed', async () => {
+  const { registry } = snapshot;
+  snapshot.grow(200);
+  const first = snapshot.publisher({ directory: bucket() });
+  await first.runCycle();
+  await first.close();
+  const kept = registry.size;
+  snapshot.grow(300);
+  const publishNew = async (): Promise<string | null> => {
+    registry.truncate(kept);
+    snapshot.clock.at += 1_000;
+    snapshot.grow(300);
+    const publisher = snapshot.publisher({ directory: bucket() });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+    await publisher.close();
+    return fileAt('tile/0/000');
+  };
+  const published: Promise<string | null>[] = [];
+  const old = snapshot.publisher({
+    directory: bucket(async () => void (await (published[0] ??= publishNew()))),
+  });
+  await expect(old.runCycle()).rejects.toThrow('another publisher replaced the checkpoint');
+  expect(await published[0]).toBe(fileAt('tile/0/000'));
+});
+
+it('publisher > signs no other tree of the size of a stored checkpoint that a failover lost', async () => {
+  const { registry } = snapshot;
+  snapshot.grow(200);
+  let fails = false;
+  const publisher = snapshot.publisher({
+    step: async (path, write) => {
+      if (fails && path === 'checkpoint') throw new Error('the disk is full');
+      await write();
+    },
+  });
+  await publisher.runCycle();
+  const kept = registry.size;
+  snapshot.grow(300);
+  fails = true;
+  await expect(publisher.runCycle()).rejects.toThrow('the disk is full');
+  fails = false;
+  registry.truncate(kept);
+  snapshot.clock.at += 5_000;
+  snapshot.grow(300);
+  await expect(publisher.runCycle()).rejects.toThrow('the last one that this process signed');
 });
