@@ -197,9 +197,11 @@ function reportError(
     return exitCode;
   }
   terminal.printError({ style: 'red', text: 'svc: ' }, message);
-  if (details.proof_id !== undefined && isUndecided(error as SdkError)) {
+  if (exitCode === EXIT.undecided && details.proof_id !== undefined) {
     terminal.printError(
-      `svc: the request was accepted, and its decision is not known; run svc follow ${details.proof_id}`,
+      isUndecided(error as SdkError)
+        ? `svc: the request was accepted, and its decision is not known; run svc follow ${details.proof_id}`
+        : `svc: the proof id of the request is ${details.proof_id}`,
     );
   }
   return exitCode;

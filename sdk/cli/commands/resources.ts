@@ -215,7 +215,7 @@ export const revokeCommand: CommandSpec<RevokeOptions> = {
 export const shareCommand: CommandSpec<{ kind?: ArtifactKind; expires?: string }> = {
   name: 'share',
   summary: 'Create a share token, which shows one artifact or one package to anyone who has it',
-  description: `ID is a proof id or a package id. The token is printed once, because the service stores only its hash; \`svc revoke\` takes the hash. After exit code 3 or 130 a token may exist that was not printed: revoke the newest in \`svc list share-tokens\`. ${NEEDS_ENGINE}`,
+  description: `ID is a proof id or a package id. The token is printed once, because the service stores only its hash; \`svc revoke\` takes the hash. After exit code 3 or 130 a token may exist that was not printed: look in \`svc list share-tokens\` for one created at that time, and revoke it. ${NEEDS_ENGINE}`,
   examples: [
     'svc share 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --kind certificate',
     'svc share pkg_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --expires 2027-01-01T00:00:00.000Z',
@@ -262,7 +262,7 @@ const RESERVED_BYTES = 256;
 export const createKeyCommand: CommandSpec<KeyOptions> = {
   name: 'create-key',
   summary: 'Create an API key, for example one for each agent',
-  description: `Writes the key to a new file with the mode 0600. The options restrict the key to an agent, to actions, tools and an environment; in a pattern, * matches any characters. After exit code 3 or 130 a key may exist that is in no file: revoke the newest in \`svc list keys\`. ${NEEDS_ENGINE} The key needs the scope keys.`,
+  description: `Writes the key to a new file with the mode 0600. The options restrict the key to an agent, to actions, tools and an environment; in a pattern, * matches any characters. After exit code 3 or 130 a key may exist that is in no file: look in \`svc list keys\` for one created at that time, and revoke it. ${NEEDS_ENGINE} The key needs the scope keys.`,
   examples: [
     'svc create-key --scope admit --agent support-agent-7 --tool "refunds.*" -o support-agent-7.key',
   ],

@@ -61,10 +61,10 @@ export async function runMonitor(
   setMaxListeners(0, signal);
   const pin = pinLog(crypto, settings);
   const { pages: store, state, save } = await openStore(settings.directory, pin.origin);
-  /** Alarms of the pass that runs. */
+  /** The first 100 alarms of the pass that runs. */
   const raised: Finding[] = [];
   const report = (finding: Finding): void => {
-    if (FINDINGS[finding.code] !== 'notice') raised.push(finding);
+    if (FINDINGS[finding.code] !== 'notice' && raised.length < 100) raised.push(finding);
     events.finding(finding);
   };
   const monitor = new Monitor({ crypto, pin, store, state, save, now: Date.now, report });
