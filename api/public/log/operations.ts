@@ -53,7 +53,7 @@ export const LOG_OPERATIONS: readonly Operation[] = [
     summary: 'Get a hash tile or an entry bundle',
     description:
       'C2SP tlog-tiles. Send the slashes within `tile` unencoded, as in ' +
-      '`/log/tile/entries/x001/234.p/56`. A tile never changes.',
+      '`/log/tile/entries/x001/234.p/56`. A tile never changes once a checkpoint covers it.',
     takesRest: true,
     response: {
       description: 'Hashes of 32 bytes, or length-prefixed entries.',
