@@ -92,7 +92,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     world = await makeWorld(compose, directory, makeImage(directory));
     up = await composeUp(world, ['board', 'monitor', 'prometheus', 'node-exporter']);
     slow = beginRequest(world.port('nginx', 1, '8081'));
-  }, 120_000);
+  }, 240_000);
   afterAll(async () => {
     await up?.down();
   });
