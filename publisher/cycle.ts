@@ -156,7 +156,7 @@ async function publishNext(
   const { state, changedRecords, before } = next;
   const { size } = state.log;
   const head = { size, root: await inputs.tree.rootAt(size) };
-  // A failover can lose unpublished changes of shares, and no leaf: the next cycle reads these changes again.
+  // A failover can lose unpublished changes of share tokens and keep every leaf, so the next cycle reads them again.
   const isKept = rebuilds || state.shareChange === published?.location.share_change;
   const { shares, shareChange, waiting } = isKept ? state : before;
   const kept = { ...state, shares, shareChange, waiting };

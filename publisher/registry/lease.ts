@@ -141,7 +141,7 @@ export class DatabaseLease implements Lease {
     return (this.isTaken = row?.locked === true);
   }
 
-  /** Queries the lock: after a failover a session of another server may have the same process id. */
+  /** Queries the lock itself: after a failover, a session of another server may have the same process id. */
   async held(): Promise<boolean> {
     if (!this.isTaken) return false;
     try {

@@ -126,8 +126,8 @@ export interface PublishedFile {
   path: string;
   bytes: Uint8Array;
   /**
-   * Whether to replace different content: that of a page is damaged, because a hash names the page, and that of a file
-   * of the log was never published.
+   * Whether to replace different content under this path. Such content of a map page is damaged, because the path has
+   * the hash of the page. Such content of a file of the log was never covered by a checkpoint.
    */
   replaces: boolean;
 }

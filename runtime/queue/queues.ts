@@ -64,7 +64,7 @@ async function shut(opened: Opened<Member>, ms: number): Promise<void> {
   }
 }
 
-/** Removes what no program sets: with it, a process that wrote to the queue would still delay work after a restart. */
+/** Removes a pause and limits. No program sets them: another process with access to the queue did, to delay work. */
 async function removeLimits(queue: OpenQueue['member']): Promise<void> {
   await queue.resume();
   await queue.removeGlobalConcurrency();

@@ -12,7 +12,7 @@ export async function snapshotSourceOf(place: string): Promise<SnapshotSource> {
 }
 
 export interface HttpSourceOptions {
-  /** Limit in milliseconds of the wait of a read for a slot, and of a request without a byte. */
+  /** Longest time in milliseconds that a read waits for a slot, and that a request receives no byte. */
   timeoutMs?: number;
   /** Maximum number of concurrent requests for lookups; requests of the poller are not limited. */
   concurrency?: number;
