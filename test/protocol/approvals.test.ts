@@ -30,16 +30,16 @@ import type { Aep } from '#protocol/schemas/aep';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { newApprover } from '../fixtures/approvals.js';
 import { admitted, denied } from '../fixtures/worked-log.js';
-import next from '../../protocol/vectors/next.json' with { type: 'json' };
+import log from '../../protocol/vectors/full-log.json' with { type: 'json' };
 
 const crypto = { sha256, verify: nativeVerify, verifyP256: p256Verify };
-const registrations = next.registrations.map((one) => registrationSchema.parse(one));
-const approvals = next.approvals.map(({ envelope }) => approvalSchema.parse(envelope));
+const registrations = log.registrations.map((one) => registrationSchema.parse(one));
+const approvals = log.approvals.map(({ envelope }) => approvalSchema.parse(envelope));
 
 it('registrations and approvals of the Python implementation verify', () => {
   expect(registrations.map((one) => verifyRegistration(crypto, one))).toEqual([true, true]);
   approvals.forEach((approval, i) => {
-    expect(documentHash(sha256, approval)).toBe(next.approvals[i]!.approval_hash);
+    expect(documentHash(sha256, approval)).toBe(log.approvals[i]!.approval_hash);
     expect(verifyApproval(crypto, approval, registrations[i]!)).toBe(true);
   });
 });
