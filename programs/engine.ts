@@ -103,7 +103,6 @@ await runService('engine', engineConfig, async (program) => {
     portVariable: 'ENGINE_PORT',
     drainDelayMs: config.drain.delayMs,
     answerUnread: unreadProblem,
-    messages: engine,
   });
   program.onStop(() => {
     const lastWaitMs = config.drain.delayMs + LAST_WAIT_MS;

@@ -13,11 +13,11 @@ from svc_verification.encoding import milliseconds, sha256
 from svc_verification.errors import InvalidError
 from svc_verification.notes import parse_note, parse_tlog_proof
 
-from .test_vectors import NEXT
+from .test_vectors import FULL_LOG
 
-PINS = Pins(log_vkey=NEXT["log_vkey"], log_origin="log.example/svc")
+PINS = Pins(log_vkey=FULL_LOG["log_vkey"], log_origin="log.example/svc")
 # The package is revoked, and evidence of a revocation never becomes too old.
-EVIDENCE = next(one for one in NEXT["evidence"] if one["identifier"].startswith("pkg_"))
+EVIDENCE = next(one for one in FULL_LOG["evidence"] if one["identifier"].startswith("pkg_"))
 FORGED = {"generation": "9", "tree-size": "1000000", "issued-at": "2099-01-01T00:00:00.000Z"}
 
 
@@ -75,7 +75,7 @@ def test_an_old_revocation_does_not_prove_the_validity_of_other_artifacts() -> N
 
 
 def test_a_note_has_at_most_1_000_000_bytes() -> None:
-    note = parse_tlog_proof(NEXT["evidence"][0]["tlog_proof"]).note
+    note = parse_tlog_proof(FULL_LOG["evidence"][0]["tlog_proof"]).note
 
     def padded(name: str) -> str:
         return f"{note}\u2014 {name} AAAAAAA=\n"
@@ -88,7 +88,7 @@ def test_a_note_has_at_most_1_000_000_bytes() -> None:
 
 
 def test_waiting_for_a_verdict_continues_until_the_quorum_is_met(monkeypatch: pytest.MonkeyPatch) -> None:
-    evidence = NEXT["evidence"][0]
+    evidence = FULL_LOG["evidence"][0]
     identifier, log_proof = evidence["identifier"], evidence["tlog_proof"]
     key, name = Ed25519PrivateKey.generate(), "witness.example/w1"
     data = b"\4" + key.public_key().public_bytes_raw()
@@ -97,7 +97,7 @@ def test_waiting_for_a_verdict_continues_until_the_quorum_is_met(monkeypatch: py
     text, _ = parse_note(parse_tlog_proof(log_proof).note)
     signature = key_id + bytes(7) + b"\1" + key.sign(f"cosignature/v1\ntime 1\n{text}".encode())
     cosigned = f"{log_proof}\u2014 {name} {base64.b64encode(signature).decode()}\n"
-    log = {"log_vkey": NEXT["log_vkey"], "log_origin": "log.example/svc"}
+    log = {"log_vkey": FULL_LOG["log_vkey"], "log_origin": "log.example/svc"}
     time = evidence["snapshot"]["time"]
     answer = verify_evidence(json.dumps(evidence), Pins(**log), now=time).answer
     headers = {"x-svc-snapshot-generation": "17", "x-svc-tree-size": "17", "x-svc-snapshot-issued-at": time}

@@ -74,7 +74,7 @@ def test_offline_verification_has_the_expected_result(case: dict[str, Any]) -> N
 
 
 def test_a_proof_that_awaits_its_first_verdict_does_not_resolve() -> None:
-    values = vectors("next")["map"]
+    values = vectors("full-log")["map"]
     records = {one["key"]: bytes.fromhex(one["record"]) for one in values}
     histories = {one["key"]: bytes.fromhex(one["history"]) for one in values}
     key, record = next(
@@ -83,7 +83,7 @@ def test_a_proof_that_awaits_its_first_verdict_does_not_resolve() -> None:
     shard, activation = shard_of(key[2:]), int.from_bytes(record[28:34])
     without_verdict = record[:1] + bytes([record[1] & 15]) + record[2:16] + b"\xff" * 12 + record[28:]
     snapshot = next(
-        entry for one in vectors("next")["evidence"] if (entry := one["snapshot"])["logs"][0]["shard"] == shard
+        entry for one in vectors("full-log")["evidence"] if (entry := one["snapshot"])["logs"][0]["shard"] == shard
     )
     statuses = []
     for one, history in ((record, histories[key]), (without_verdict, b"")):
@@ -305,13 +305,13 @@ def test_entries_and_paths_lead_to_the_expected_roots() -> None:
         assert (root or b"").hex() == tree["roots"][case["size"]]
 
 
-NEXT = vectors("next")
+FULL_LOG = vectors("full-log")
 
 
-@pytest.mark.parametrize("evidence", NEXT["evidence"], ids=lambda one: one["identifier"])
+@pytest.mark.parametrize("evidence", FULL_LOG["evidence"], ids=lambda one: one["identifier"])
 def test_evidence_proves_an_answer_that_is_not_a_revocation_until_it_expires(evidence: dict[str, Any]) -> None:
-    pins = Pins(log_vkey=NEXT["log_vkey"], log_origin="log.example/svc")
-    identifier = NEXT["token"] if len(evidence["identifier"]) == 64 else evidence["identifier"]
+    pins = Pins(log_vkey=FULL_LOG["log_vkey"], log_origin="log.example/svc")
+    identifier = FULL_LOG["token"] if len(evidence["identifier"]) == 64 else evidence["identifier"]
     text = json.dumps(evidence)
     proved = verify_evidence(text, pins, identifier=identifier, now="2026-11-22T08:32:00.000Z")
     later = "2026-12-22T08:32:00.000Z"
@@ -339,7 +339,7 @@ def test_evidence_proves_an_answer_that_is_not_a_revocation_until_it_expires(evi
 
 @pytest.mark.parametrize(("length", "is_entry"), [(512, True), (513, False)])
 def test_an_entry_has_an_origin_of_at_most_512_characters(length: int, is_entry: bool) -> None:
-    snapshot = json.loads(NEXT["entries"][17]["canonical"])
+    snapshot = json.loads(FULL_LOG["entries"][17]["canonical"])
     snapshot["logs"].append({**snapshot["logs"][0], "shard": 1, "origin": "é" * length})
     if is_entry:
         assert read_entry(canonical_json(snapshot).encode()) == snapshot

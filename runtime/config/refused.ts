@@ -7,32 +7,13 @@ const CHARACTERS_PER_EDIT = 8;
 /** Kubernetes sets variables like `ENGINE_PORT` for every service. */
 export const OF_KUBERNETES = /^(?:tcp|udp|sctp):\/\//;
 
-const PINS = 'set PINS_FILE to a file with the output of "admin pins"';
-const INIT = '"admin init" reads its files from the folder that its argument names';
-
-/**
- * Settings of version 0.1.0 that no program reads any more. Does not list DATABASE_HOST, DATABASE_NAME
- * and QUEUE_HOST of a removed command, because other programs often have variables with these names.
- */
-const REMOVED: Readonly<Record<string, string>> = {
-  LOG_VKEY: PINS,
-  LOG_VKEY_FILE: PINS,
-  LOG_RETIRED_VKEYS: PINS,
-  AEP_PUBLIC_KEY_FILE: INIT,
-  VERIFIER_PUBLIC_KEY_FILE: INIT,
-  ROLE_URL_FILES: INIT,
-  SECRETS_DIR: INIT,
-};
-
-/** A sentence for each variable that was a setting, or whose name is almost that of a setting. */
+/** A sentence for each variable whose name is almost that of a setting. */
 export function refusedVariables(
   env: Readonly<Record<string, string | undefined>>,
   settings: ReadonlySet<string>,
 ): string[] {
   return Object.entries(env).flatMap(([name, value = '']) => {
     if (settings.has(name) || value.trim() === '' || OF_KUBERNETES.test(value)) return [];
-    const instead = Object.hasOwn(REMOVED, name) ? REMOVED[name] : undefined;
-    if (instead !== undefined) return [`${name} is no longer a setting: ${instead}`];
     const meant = [...settings].find((setting) => {
       const most = Math.floor(setting.length / CHARACTERS_PER_EDIT);
       return Math.abs(name.length - setting.length) <= most && edits(name, setting) <= most;

@@ -1,9 +1,8 @@
 import {
   createServer,
-  IncomingMessage,
+  type IncomingMessage,
   type RequestListener,
-  ServerResponse,
-  type ServerOptions,
+  type ServerResponse,
   STATUS_CODES,
 } from 'node:http';
 import { type AddressInfo, isIPv6 } from 'node:net';
@@ -71,8 +70,6 @@ export interface ListenOptions {
   limits?: Partial<HttpLimits>;
   /** Headers and body of the response to a request that is rejected before the handler; none by default. */
   answerUnread?: (reason: UnreadReason) => UnreadAnswer;
-  /** Prototypes that the handler expects of requests and responses; Node's own by default. */
-  messages?: MessagePrototypes;
 }
 
 export type HttpServer = Awaited<ReturnType<typeof listen>>;
@@ -142,42 +139,6 @@ function sendRejection(
   response.end(body);
 }
 
-/** Prototypes of a framework's requests and responses; for Express, those of the application. */
-export interface MessagePrototypes {
-  request: IncomingMessage;
-  response: ServerResponse;
-}
-
-/** From this major version of Node on, V8 keeps its optimizations when a prototype changes. */
-const FIRST_WITHOUT_NEED = 24;
-
-/**
- * Classes whose requests and responses have the given prototypes from the start. Express otherwise
- * replaces the prototype of each instance, which is two thirds of the cost of a request.
- */
-function messageClasses({
-  request,
-  response,
-}: MessagePrototypes): Pick<ServerOptions, 'IncomingMessage' | 'ServerResponse'> {
-  if (Number.parseInt(process.versions.node) >= FIRST_WITHOUT_NEED) return {};
-  // In these Node versions both classes can be called as functions, although their types forbid it.
-  const inheriting = <C extends typeof IncomingMessage | typeof ServerResponse>(
-    base: C,
-    prototype: object,
-  ): C => {
-    const initialize = base as unknown as (this: object, ...options: unknown[]) => void;
-    function Message(this: object, first: unknown, second: unknown): void {
-      initialize.call(this, first, second);
-    }
-    Message.prototype = prototype;
-    return Message as unknown as C;
-  };
-  return {
-    IncomingMessage: inheriting(IncomingMessage, request),
-    ServerResponse: inheriting(ServerResponse, response),
-  };
-}
-
 const DEFAULT_GRACE_MS = 15_000;
 
 /** A port that a program will use, and the setting that chose it. */
@@ -230,7 +191,6 @@ export async function listen(handler: RequestListener, options: ListenOptions) {
       requestTimeout: requestMs,
       keepAliveTimeout: limits.keepAliveMs,
       connectionsCheckingInterval: Math.min(CHECK_EVERY_MS, headersMs, requestMs),
-      ...(options.messages && messageClasses(options.messages)),
     },
     onRequest,
   );

@@ -26,7 +26,7 @@ import { nativeCrypto as crypto } from '#runtime/crypto/node';
 import { parseBody } from '#api/engine/http/parse-body';
 import { verifyApproval, verifyRegistration } from '#protocol/approvals';
 import { approvalSchema, registrationSchema } from '#protocol/schemas/approvals';
-import { nextVectors } from '../fixtures/next-vectors.js';
+import { fullLog } from '../fixtures/full-log.js';
 import { runPackageOf, runVectors } from '../fixtures/run-vectors.js';
 import {
   ACCEPTED,
@@ -60,10 +60,10 @@ const completeRuns = runVectors.cases
   );
 
 const nothing = new Uint8Array(0);
-const registrations = nextVectors.registrations.map((one) => registrationSchema.parse(one));
-const ofKind = (kind: string) => nextVectors.map.filter(({ key }) => key.startsWith(kind));
+const registrations = fullLog.registrations.map((one) => registrationSchema.parse(one));
+const ofKind = (kind: string) => fullLog.map.filter(({ key }) => key.startsWith(kind));
 const recordsOf = (kind: string) => ofKind(kind).map(({ record }) => fromHex(record));
-const mapLeaves = nextVectors.map
+const mapLeaves = fullLog.map
   .map(({ key, record, history }) =>
     leafOf(sha256, fromHex(key), { record: fromHex(record), history: fromHex(history) }),
   )
@@ -80,7 +80,7 @@ const pages = encodeRefs(1, [
 ]);
 const [share = nothing] = recordsOf('04');
 const shareHash = fromHex((parseStrict(share) as { token_hash: string }).token_hash);
-const [evidence] = nextVectors.evidence;
+const [evidence] = fullLog.evidence;
 const location = {
   schema_version: 'svc.registry.snapshot_location/1.0',
   snapshot: evidence!.snapshot,
@@ -180,14 +180,14 @@ export const BINARY_TARGETS: readonly Target[] = [
     name: 'location',
     seeds: [canonicalBytes(location)],
     run: parsing(
-      (input) => openLocation(crypto, input, pinKeys(sha256, [nextVectors.log_vkey])),
+      (input) => openLocation(crypto, input, pinKeys(sha256, [fullLog.log_vkey])),
       ({ snapshot }) =>
         must(isDeepStrictEqual(snapshot, location.snapshot), 'a snapshot that is not in the log'),
     ),
   },
   {
     name: 'evidence',
-    seeds: nextVectors.evidence.map((one) => canonicalBytes(one as never)),
+    seeds: fullLog.evidence.map((one) => canonicalBytes(one as never)),
     run: parsing(
       (input) => parseEvidence(input),
       (found, input) => must(isDeepStrictEqual(found, parseStrict(input)), 'another document'),
@@ -195,12 +195,12 @@ export const BINARY_TARGETS: readonly Target[] = [
   },
   {
     name: 'approval',
-    seeds: nextVectors.approvals.map(({ envelope }) => canonicalBytes(envelope as never)),
+    seeds: fullLog.approvals.map(({ envelope }) => canonicalBytes(envelope as never)),
     run: parsing(
       (input) => parseBody(approvalSchema, input),
       (approval) => {
         const isSigned = registrations.some((one) => verifyApproval(crypto, approval, one));
-        const isKnown = nextVectors.approvals.some(({ envelope }) =>
+        const isKnown = fullLog.approvals.some(({ envelope }) =>
           isDeepStrictEqual(envelope.statement, approval.statement),
         );
         must(!isSigned || isKnown, 'an unsigned statement verifies');

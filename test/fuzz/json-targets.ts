@@ -17,7 +17,7 @@ import { fromUtf8, fromUtf8Lossy, utf8 } from '#protocol/bytes';
 import { canonicalBytes, canonicalize, parseStrict } from '#protocol/json';
 import { agentEnvelopeSchema } from '#protocol/schemas/admission';
 import { verifyBodySchema } from '#protocol/schemas/proof-export';
-import { nextVectors } from '../fixtures/next-vectors.js';
+import { fullLog } from '../fixtures/full-log.js';
 import {
   ACCEPTED,
   parsing,
@@ -33,7 +33,7 @@ type Received = { received: string };
 const requests = vectors<Received[]>('request').map(({ received }) => received);
 const envelopes = vectors<Received[]>('agent-admission').map(({ received }) => received);
 const { document: exported } = vectors<{ document: Record<string, unknown> }>('proof-export');
-const { approvals, registrations } = nextVectors;
+const { approvals, registrations } = fullLog;
 const id = String(exported['proof_id']);
 
 const counters: Target = {

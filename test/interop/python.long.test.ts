@@ -18,9 +18,9 @@ import { MALFORMED, STATUSES } from '../e2e/public-statuses/table.js';
 import { alterations } from '../fixtures/altered.js';
 import { withoutTriggers } from '../fixtures/database.js';
 import { eraseProof } from '../fixtures/erase.js';
-import { WORKED } from '../fixtures/next-vectors.js';
+import { LOG_IDS } from '../fixtures/full-log.js';
 import { ORIGIN } from '../fixtures/public-log.js';
-import { nextVectors } from '../fixtures/next-vectors.js';
+import { fullLog } from '../fixtures/full-log.js';
 import type { PublicLog } from '../fixtures/public-log.js';
 import { hasPython, pythonLines, runPython } from '../fixtures/python.js';
 import { randomLog, randomNumbers } from '../fixtures/random-log.js';
@@ -73,15 +73,15 @@ describe.runIf(hasPython)('Python', () => {
 
   it('verifies the evidence of the vectors, and rejects altered evidence', async () => {
     const now = '2026-11-22T08:32:00.000Z';
-    const asked = nextVectors.evidence.map((evidence) => ({
+    const asked = fullLog.evidence.map((evidence) => ({
       evidence,
       now,
-      identifier: /^[0-9a-f]{64}$/.test(evidence.identifier) ? WORKED.token : evidence.identifier,
+      identifier: /^[0-9a-f]{64}$/.test(evidence.identifier) ? LOG_IDS.token : evidence.identifier,
     }));
     const verify = (inputs: readonly { evidence: unknown }[]) =>
       pythonLines<Proved>(
         'evidence.py',
-        [nextVectors.log_vkey, '--lines'],
+        [fullLog.log_vkey, '--lines'],
         inputs.map((one) => ({ ...one, evidence: JSON.stringify(one.evidence) })),
       );
     expect(accepted(await verify(asked))).toHaveLength(asked.length);

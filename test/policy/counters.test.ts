@@ -20,7 +20,7 @@ import type { Facts } from '#protocol/schemas/facts';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { policyInput } from '../fixtures/policy-input.js';
-import next from '../../protocol/vectors/next.json' with { type: 'json' };
+import log from '../../protocol/vectors/full-log.json' with { type: 'json' };
 
 const DAILY = join(packageRoot, 'examples', 'policies', 'daily-limit');
 const files = await readPolicyFolder(DAILY);
@@ -140,8 +140,8 @@ describe('counter', () => {
   });
 
   it('has the same values as the Python implementation computes', () => {
-    const counters = next.manifest.counters as Record<string, Counter>;
-    for (const { policy_input: theirs } of next.proofs) {
+    const counters = log.manifest.counters as Record<string, Counter>;
+    for (const { policy_input: theirs } of log.proofs) {
       const own = theirs as unknown as PolicyInput;
       expect(budgetsOf(counters, own, own.budgets)).toEqual(own.budgets);
       const members = JSON.parse(policyInputText(own, theirs.salt)) as unknown;

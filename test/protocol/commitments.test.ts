@@ -13,7 +13,7 @@ import type { AgentEnvelope } from '#protocol/schemas/admission';
 import { documentHash } from '#protocol/hash';
 import type { Budgets } from '#protocol/policy-input';
 import type { JsonValue } from '#protocol/json';
-import next from '../../protocol/vectors/next.json' with { type: 'json' };
+import log from '../../protocol/vectors/full-log.json' with { type: 'json' };
 import { sha256 } from '../fixtures/leaves.js';
 
 it('salts are HMAC-SHA-256 of the name under the seed', () => {
@@ -31,10 +31,10 @@ it('salts are HMAC-SHA-256 of the name under the seed', () => {
 
 it('disclosures and commitments equal those of the Python implementation', () => {
   const requests = new Map(
-    next.requests.map((request) => [documentHash(sha256, request as JsonValue), request]),
+    log.requests.map((request) => [documentHash(sha256, request as JsonValue), request]),
   );
   let compared = 0;
-  for (const { aep, disclosures, seed } of next.proofs) {
+  for (const { aep, disclosures, seed } of log.proofs) {
     const all = disclosures as Disclosure[];
     const requestHash = all.find(([, name]) => name === 'request_hash')![2] as string;
     const request = requests.get(requestHash);

@@ -14,7 +14,7 @@ import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { anyAep } from '../fixtures/aep-arbitrary.js';
 import { refusal } from '../fixtures/refusal.js';
 import { admitted, aepKey } from '../fixtures/worked-log.js';
-import { nextVectors } from '../fixtures/next-vectors.js';
+import { fullLog } from '../fixtures/full-log.js';
 import fc from 'fast-check';
 
 const input = {
@@ -83,7 +83,7 @@ describe('log entries', () => {
   });
 });
 
-const log = nextVectors.entries.map(({ canonical }, leafIndex) => ({
+const log = fullLog.entries.map(({ canonical }, leafIndex) => ({
   leafIndex,
   entry: parseEntry(utf8(canonical)),
 }));

@@ -26,7 +26,7 @@ import {
 } from '#protocol/state/record';
 import { formatTime } from '#protocol/time';
 import { MemoryStore } from '../fixtures/map-store.js';
-import { nextVectors, WORKED } from '../fixtures/next-vectors.js';
+import { fullLog, LOG_IDS } from '../fixtures/full-log.js';
 import { sha256 } from '../fixtures/leaves.js';
 import { ORIGIN, proofIdOf, secondsIn, testKey } from '../fixtures/public-log.js';
 import { refusal } from '../fixtures/refusal.js';
@@ -39,20 +39,20 @@ const MINUTE = 60_000;
 const DAY = 24 * 60 * MINUTE;
 
 const pin = (pinned: Partial<PinnedLog> = {}) =>
-  readLog(sha256, { vkey: nextVectors.log_vkey, origin: ORIGIN, ...pinned })!;
+  readLog(sha256, { vkey: fullLog.log_vkey, origin: ORIGIN, ...pinned })!;
 const options: Omit<EvidenceOptions, 'identifier'> = {
   log: pin(),
   now: SNAPSHOT_TIME + MINUTE,
 };
 /** The identifier that a reader looks up. For a share token, evidence has only the hash of the token. */
 const lookedUp = ({ identifier }: Evidence): string =>
-  /^[0-9a-f]{64}$/.test(identifier) ? nextVectors.token : identifier;
+  /^[0-9a-f]{64}$/.test(identifier) ? fullLog.token : identifier;
 const verify = (evidence: Evidence, changes: Partial<EvidenceOptions> = {}) =>
   proveState(crypto, evidence, { identifier: lookedUp(evidence), ...options, ...changes });
 const codeOf = (evidence: Evidence, changes?: Partial<EvidenceOptions>): string =>
   refusal(() => verify(evidence, changes)).code;
 
-const [ofProof, ofAbsent, ofToken, ofPackage, ofNothing] = nextVectors.evidence as [
+const [ofProof, ofAbsent, ofToken, ofPackage, ofNothing] = fullLog.evidence as [
   Evidence,
   Evidence,
   Evidence,
@@ -63,7 +63,7 @@ const [ofProof, ofAbsent, ofToken, ofPackage, ofNothing] = nextVectors.evidence 
 /** The keys of every log in this file. These logs have the origin of the worked log. */
 const { keys } = await ServedLog.open();
 const [valid, revoked, absent] = [proofIdOf(0), proofIdOf(2), proofIdOf(99)];
-const { token } = nextVectors;
+const { token } = fullLog;
 /** The time of the snapshots of these logs. */
 const SIGNED_AT = Date.parse(secondsIn(10));
 
@@ -94,14 +94,14 @@ const ownPin = { log: pin({ vkey: keys.log.vkey }) };
 
 describe('evidence', () => {
   it('proves presence and absence in the vectors', () => {
-    const found = nextVectors.evidence.map((evidence) => {
+    const found = fullLog.evidence.map((evidence) => {
       const { found, index, ageMs, outdated } = verify(evidence);
       expect({ index, outdated }).toEqual({ index: 17, outdated: null });
       // A text that is not an id leads to no log, so the age is that of the snapshot's `time`.
       expect(ageMs).toBe(options.now - (evidence === ofNothing ? SNAPSHOT_TIME : EXPIRED_THROUGH));
       return [...found.proofs].map(([id, proof]) => [id, proof?.proof.revoked]);
     });
-    const { revoked, valid, absent } = WORKED;
+    const { revoked, valid, absent } = LOG_IDS;
     expect(found).toEqual([
       [[revoked, 4]],
       [[absent, undefined]],
@@ -119,7 +119,7 @@ describe('evidence', () => {
     const store = new MemoryStore();
     const pages = new MapPages(sha256, store, 3);
     const headOf = async (kinds: string): Promise<MapHead> => {
-      const own = nextVectors.map.filter(({ key }) => kinds.includes(key[1]!));
+      const own = fullLog.map.filter(({ key }) => kinds.includes(key[1]!));
       const changes = own.map(({ key, record, history }) => ({
         key: fromHex(key),
         value: { record: fromHex(record), history: fromHex(history) },
@@ -127,7 +127,7 @@ describe('evidence', () => {
       return (await pages.update(null, changes)).head;
     };
     const heads = { map_root: await headOf('12'), shares_root: await headOf('34') };
-    for (const evidence of nextVectors.evidence) {
+    for (const evidence of fullLog.evidence) {
       const { snapshot, tlog_proof: tlogProof } = evidence;
       const search = ({ map, key }: MapQuery) => store.search(heads[map], key);
       const own = { snapshot: snapshot as SnapshotEntry, tlogProof };
@@ -141,7 +141,7 @@ const flipped = (bytes: Uint8Array, at: number): Uint8Array =>
 const flip = (text: string, at = 0): string => toBase64(flipped(fromBase64(text), at));
 
 const leafOf = ({ record, history }: { record: string; history: string }) => ({
-  key: `01${WORKED.revoked}`,
+  key: `01${LOG_IDS.revoked}`,
   value_hash: toHex(valueHash(sha256, fromBase64(record), fromBase64(history))),
 });
 
@@ -177,7 +177,7 @@ describe('altered evidence', () => {
       'another key of a leaf',
       ofAbsent,
       'lookups.0.leaf.key',
-      to(`01${WORKED.absent}`),
+      to(`01${LOG_IDS.absent}`),
       'wrong_map_root',
     ],
     ['an empty map', ofAbsent, 'lookups.0', to({ path: '', leaf: null }), 'wrong_map_root'],
@@ -187,7 +187,7 @@ describe('altered evidence', () => {
       'another entry',
       ofProof,
       'snapshot',
-      to(JSON.parse(nextVectors.entries[16]!.canonical)),
+      to(JSON.parse(fullLog.entries[16]!.canonical)),
       'malformed_entry',
     ],
     ['another checkpoint', ofProof, 'tlog_proof', resized, 'bad_signature'],
@@ -200,7 +200,7 @@ describe('altered evidence', () => {
     ],
     ['a repeated lookup', ofProof, 'lookups', ([a, b]: Lookups) => [a, b, b], 'malformed_evidence'],
     ['a new member', ofProof, 'more', to(1), 'malformed_evidence'],
-    ['another identifier', ofProof, 'identifier', to(WORKED.valid), 'wrong_map_root'],
+    ['another identifier', ofProof, 'identifier', to(LOG_IDS.valid), 'wrong_map_root'],
   ])('with %s is rejected', (_name, evidence, path, change, code) => {
     expect(codeOf(altered(evidence, path, change))).toBe(code);
   });
@@ -211,8 +211,8 @@ describe('altered evidence', () => {
   });
 
   it('never verifies when its records differ from those of the log', () => {
-    const known = nextVectors.evidence.map((evidence) => canonicalize(evidence as JsonValue));
-    const states = nextVectors.evidence.map((evidence) => verify(evidence).found);
+    const known = fullLog.evidence.map((evidence) => canonicalize(evidence as JsonValue));
+    const states = fullLog.evidence.map((evidence) => verify(evidence).found);
     const change = fc.record({
       which: fc.nat(4),
       at: fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true }),
@@ -223,7 +223,7 @@ describe('altered evidence', () => {
         const text = known[which]!;
         const place = Math.floor(at * text.length);
         const changed = text.slice(0, place) + String.fromCharCode(to) + text.slice(place + 1);
-        const identifier = lookedUp(nextVectors.evidence[which]!);
+        const identifier = lookedUp(fullLog.evidence[which]!);
         let proved;
         try {
           proved = proveState(crypto, changed, { ...options, identifier });
@@ -231,7 +231,7 @@ describe('altered evidence', () => {
           return;
         }
         expect(proved.found).toEqual(states[which]);
-        expect(proved.snapshot).toEqual(nextVectors.evidence[which]!.snapshot);
+        expect(proved.snapshot).toEqual(fullLog.evidence[which]!.snapshot);
       }),
       { numRuns: 400 },
     );
@@ -240,14 +240,14 @@ describe('altered evidence', () => {
 
 describe('evidence', () => {
   it.each<[string, Evidence, Partial<EvidenceOptions>, string]>([
-    ['another identifier', ofProof, { identifier: WORKED.valid }, 'wrong_identifier'],
+    ['another identifier', ofProof, { identifier: LOG_IDS.valid }, 'wrong_identifier'],
     ['another token', ofToken, { identifier: `share_${'A'.repeat(43)}` }, 'wrong_identifier'],
     ['a log that is not pinned', ofProof, ownPin, 'unknown_signer'],
     ['another origin', ofProof, { log: pin({ origin: 'other.example/log' }) }, 'wrong_origin'],
     [
       'a log key after its retirement',
       ofProof,
-      { log: pin({ vkey: [{ vkey: nextVectors.log_vkey, from_size: 17 }] }) },
+      { log: pin({ vkey: [{ vkey: fullLog.log_vkey, from_size: 17 }] }) },
       'unknown_signer',
     ],
     [
@@ -368,7 +368,7 @@ it('evidence about a text that is not an id > has the age of the snapshot, not o
 });
 
 it('evidence > verifies under a retired log key up to the size of its last tree', () => {
-  const log = pin({ vkey: [{ vkey: nextVectors.log_vkey, from_size: 18 }] });
+  const log = pin({ vkey: [{ vkey: fullLog.log_vkey, from_size: 18 }] });
   expect(verify(ofProof, { log }).outdated).toBeNull();
 });
 

@@ -22,7 +22,7 @@ import { bulkVerification } from '#runtime/crypto/sodium';
 import { alterations } from '../fixtures/altered.js';
 import { sha256 } from '../fixtures/leaves.js';
 import { admitted, aepKey, exportOf, logVkey, ORIGIN } from '../fixtures/worked-log.js';
-import { nextVectors } from '../fixtures/next-vectors.js';
+import { fullLog } from '../fixtures/full-log.js';
 import { refusal } from '../fixtures/refusal.js';
 import { offlineVectors } from '../fixtures/offline-vectors/published.js';
 import { outcomeOf, type OfflineApi } from '../fixtures/offline-vectors/vector.js';
@@ -50,7 +50,7 @@ describe('verifyOffline', () => {
   });
 
   it('reports receipt evidence whose payload is not canonical as malformed', () => {
-    const evidence = structuredClone(nextVectors.receipt_evidence);
+    const evidence = structuredClone(fullLog.receipt_evidence);
     const { envelope } = evidence.proof_record;
     envelope.payload = Buffer.concat([
       Buffer.from(envelope.payload, 'base64'),

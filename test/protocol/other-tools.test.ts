@@ -18,7 +18,7 @@ import {
   workplace,
   type Workplace,
 } from '../fixtures/other-tools.js';
-import { nextVectors } from '../fixtures/next-vectors.js';
+import { fullLog } from '../fixtures/full-log.js';
 import { openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
 
 /** Proofs of a real engine, verified by third-party programs. */
@@ -156,10 +156,10 @@ describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
     }, 120_000);
 
     it('verify the snapshot entry and the record in evidence', async () => {
-      const evidence = nextVectors.evidence[0]!;
+      const evidence = fullLog.evidence[0]!;
       const blocks = await shellBlocks('### Evidence with other tools');
       const [entry = '', map = ''] = blocks;
-      const there = await workplace({ LOG_VKEY: nextVectors.log_vkey });
+      const there = await workplace({ LOG_VKEY: fullLog.log_vkey });
       await there.write('evidence.json', JSON.stringify(evidence));
       expect(await there.paste(entry)).toMatch(/^included: leaf /);
       expect(await there.paste(map)).toMatch(/^in the map: 01/);

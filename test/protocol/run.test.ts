@@ -29,7 +29,7 @@ interface Vectors {
 }
 
 it('close of a run > gets the AEP subject and the members hash that the Python implementation computed', () => {
-  const file = join(packageRoot, 'protocol/vectors/next.json');
+  const file = join(packageRoot, 'protocol/vectors/full-log.json');
   const { requests, run } = JSON.parse(readFileSync(file, 'utf8')) as Vectors;
   const { payload } = run.close.proof_record.envelope;
   const aep = aepSchema.parse(JSON.parse(fromUtf8(fromBase64(payload))));
@@ -43,7 +43,7 @@ it('close of a run > gets the AEP subject and the members hash that the Python i
 });
 
 it('verifyRun > accepts a run with approvals from the Python implementation', () => {
-  const file = join(packageRoot, 'protocol/vectors/next.json');
+  const file = join(packageRoot, 'protocol/vectors/full-log.json');
   const { entries, log_vkey: vkey, run } = JSON.parse(readFileSync(file, 'utf8')) as Vectors;
   const key = entries
     .map(({ canonical }) => JSON.parse(canonical) as { use?: string; public_key: string })

@@ -12,7 +12,7 @@ import {
 import { decodeHistory, decodeProof, type PublicProof } from '#protocol/state/record';
 import { ARTIFACT_KINDS, type ArtifactKind, packageStatus } from '#protocol/status';
 import { sha256 } from '../fixtures/leaves.js';
-import { nextVectors } from '../fixtures/next-vectors.js';
+import { fullLog } from '../fixtures/full-log.js';
 import { ORIGIN, proofIdOf } from '../fixtures/public-log.js';
 
 const KEY = { keyId: 'A'.repeat(43), from: 1, retiredFrom: null, compromisedFrom: null };
@@ -183,7 +183,7 @@ describe('history', () => {
   const time = (minute: number): number => Date.UTC(2026, 10, 22, 8, minute);
   const at = (minute: number): string => new Date(time(minute)).toISOString();
   const historyIn = (position: number, kind: ArtifactKind, minute: number) => {
-    const { key, record, history } = nextVectors.map[position]!;
+    const { key, record, history } = fullLog.map[position]!;
     const log = { origin: ORIGIN, size: 17, expiredThrough: time(minute) };
     const facts = { proofId: key.slice(2), proof: decodeProof(fromHex(record)), key: null, log };
     return historyOf(kind, facts, decodeHistory(fromHex(history)));

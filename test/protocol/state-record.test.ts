@@ -10,10 +10,10 @@ import {
   encodeEvent,
   encodeProof,
 } from '#protocol/state/record';
-import { nextVectors } from '../fixtures/next-vectors.js';
+import { fullLog } from '../fixtures/full-log.js';
 
 const valuesOf = (kind: number) =>
-  nextVectors.map
+  fullLog.map
     .map(({ key, record, history }) => ({
       key: fromHex(key),
       record: fromHex(record),

@@ -11,7 +11,7 @@ import {
   decodeProof,
   proofMapKey,
 } from '#protocol/state/record';
-import { nextVectors } from '../fixtures/next-vectors.js';
+import { fullLog } from '../fixtures/full-log.js';
 import { sha256 } from '../fixtures/leaves.js';
 import { delegationBy, proofIdOf, PublicLog, secondsIn } from '../fixtures/public-log.js';
 import {
@@ -38,10 +38,10 @@ const resultOf = (log: PublicLog) => ({
 it.each([[[1]], [[2, 5]], [[18]]])(
   'reducer > gives the map of the Python implementation for batches of %j entries',
   async (sizes) => {
-    const entries = nextVectors.entries.map(({ canonical }) => utf8(canonical));
+    const entries = fullLog.entries.map(({ canonical }) => utf8(canonical));
     const log = await PublicLog.replay(entries, sizes);
     const isPublic = ({ key }: { key: string }): boolean => /^0[12]/.test(key);
-    const expected = nextVectors.map.filter(isPublic);
+    const expected = fullLog.map.filter(isPublic);
     expect(resultOf(log).map).toEqual(
       expected.map(({ key, record, history }) => [key, record, history]),
     );

@@ -1,10 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/files';
 import { workedVectors } from '../fixtures/worked-vectors.js';
-import { hasPython, runPython } from '../fixtures/python.js';
 
 const folder = fileURLToPath(new URL('../../protocol/vectors/', import.meta.url));
 
@@ -26,11 +23,3 @@ describe('worked vectors', () => {
     }
   });
 });
-
-it.runIf(hasPython)(
-  'vectors of logs and maps > equal the output of the Python implementation',
-  async () => {
-    const computed = await runPython('next-vectors.py', []);
-    expect(computed).toBe(readFileSync(join(packageRoot, 'protocol/vectors/next.json'), 'utf8'));
-  },
-);

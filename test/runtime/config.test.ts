@@ -198,16 +198,6 @@ describe('configuration', () => {
     ]);
   });
 
-  it('rejects removed settings of any program, and names their replacement', () => {
-    expect(
-      problemsOf(() => engine({ LOG_VKEY: LOG, LOG_VKEY_FILE: 'a', SECRETS_DIR: 'a' })),
-    ).toEqual([
-      'LOG_VKEY is no longer a setting: set PINS_FILE to a file with the output of "admin pins"',
-      expect.stringMatching(/^LOG_VKEY_FILE is no longer .* PINS_FILE/),
-      'SECRETS_DIR is no longer a setting: "admin init" reads its files from the folder that its argument names',
-    ]);
-  });
-
   it('of a public API server contains no database, queue or secret from the environment', () => {
     const secrets = {
       DATABASE_URL: url,

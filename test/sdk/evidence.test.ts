@@ -16,7 +16,7 @@ import {
 import { sha256 } from '../fixtures/leaves.js';
 import { everything, LyingServer, type Served } from '../fixtures/lying-server.js';
 import { MAP_LIES } from '../fixtures/map-lies.js';
-import { nextVectors } from '../fixtures/next-vectors.js';
+import { fullLog } from '../fixtures/full-log.js';
 import { logKey, ORIGIN, proofIdOf } from '../fixtures/public-log.js';
 import { ServedLog } from '../fixtures/served-log.js';
 import { sdkError } from '../fixtures/sdk-error.js';
@@ -29,7 +29,7 @@ const [valid, expired, added, absent] = [proofIdOf(0), proofIdOf(3), proofIdOf(5
 /** A proof whose certificate is revoked. */
 const revoked = proofIdOf(6);
 const PACKAGE = `pkg_${proofIdOf(1000)}`;
-const { token } = nextVectors;
+const { token } = fullLog;
 const CERTIFICATE = `cert_${revoked}`;
 
 let server: LyingServer;

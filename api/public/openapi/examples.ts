@@ -92,10 +92,10 @@ export const exampleTlogProof = formatTlogProof({
   checkpoint: inclusion.checkpoint,
 });
 
-const VECTORS = join(packageRoot, 'protocol/vectors/next.json');
+const VECTORS = join(packageRoot, 'protocol/vectors/full-log.json');
 const { evidence } = JSON.parse(readFileSync(VECTORS, 'utf8')) as { evidence: [Evidence] };
 
-/** Evidence of the worked log, so that every path in the example verifies. */
+/** Evidence of a complete log, so that every path in the example verifies. */
 export const [exampleEvidence] = evidence;
 
 export const exampleKeys: PublicKeys = {
