@@ -1,4 +1,4 @@
-import type { Limits } from '#runtime/concurrency/limiter';
+import type { Limits } from '#runtime/concurrency';
 import type { Clock } from '#runtime/clock';
 import type { RedisClient } from '#runtime/queue/redis';
 import type { Tracing } from '#runtime/ops/tracing';

@@ -1,5 +1,5 @@
 import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
-import { BusyError, Limiter } from '#runtime/concurrency/limiter';
+import { BusyError, Limiter } from '#runtime/concurrency';
 import { logRarely } from '#runtime/process/log';
 import {
   isLockTimeout,

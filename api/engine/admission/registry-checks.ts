@@ -2,7 +2,7 @@ import { type DeclaredFacts, declaredFacts, factFaults } from '#policy/facts';
 import { incompletenessOf } from '#policy/run';
 import type { AgentEnvelope } from '#protocol/schemas/admission';
 import type { Facts } from '#protocol/schemas/facts';
-import { pacedLimiter } from '#runtime/concurrency/limiter';
+import { pacedLimiter } from '#runtime/concurrency';
 import { findAdmitted, type Lane } from '#sql/admissions/intake';
 import { findParents, parentFault, type Parent } from '#sql/admissions/parents';
 import { activePolicy, readPolicySet } from '#sql/admissions/policies';

@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { coalesce } from '#runtime/concurrency';
-import { Limiter } from '#runtime/concurrency/limiter';
+import { coalesce, Limiter } from '#runtime/concurrency';
 import { acceptIntake, type IntakeItem, type IntakeOutcome } from '#sql/admissions/intake';
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
 import { pendingDepth } from '#sql/admissions/outcomes';

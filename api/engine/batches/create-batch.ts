@@ -3,7 +3,7 @@ import type { RequestHandler } from 'express';
 import { agentEnvelopeSchema } from '#protocol/schemas/admission';
 import { BATCH_ITEMS_MAX, batchRequestSchema, batchSchema } from '#protocol/schemas/batch';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { BusyError, Limiter } from '#runtime/concurrency/limiter';
+import { BusyError, Limiter } from '#runtime/concurrency';
 import { acceptBatch, type BatchItem, type BatchOutcome, type NewBatch } from '#sql/batches/accept';
 import { readBatch } from '#sql/batches/read';
 import { ADMISSION_HEADERS } from '../admission/admit.js';

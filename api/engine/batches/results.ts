@@ -12,7 +12,7 @@ import {
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProblemDocument } from '#protocol/schemas/problem';
 import { formatTime } from '#protocol/time';
-import { pacedLimiter } from '#runtime/concurrency/limiter';
+import { pacedLimiter } from '#runtime/concurrency';
 import { policyAnnotations } from '#sql/admissions/policies';
 import {
   batchOutcomes,

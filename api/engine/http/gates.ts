@@ -9,7 +9,7 @@ import {
   type OperationSpec,
   type SpecOf,
 } from '../operation.js';
-import { pacedLimiter } from '#runtime/concurrency/limiter';
+import { pacedLimiter } from '#runtime/concurrency';
 import { readSingleHeader, type Caller } from './authenticate.js';
 import { BODY_LIMIT, parseBody, readBody } from './parse-body.js';
 import { at, Problem } from './problem.js';
