@@ -32,8 +32,7 @@ import {
 } from '../http/gates.js';
 import { parseJson, readBody, parseDocument } from '../http/parse-body.js';
 import { at, Problem, type ProblemCode } from '../http/problem.js';
-import { addLogFields, requestIdOf, traceparentOf } from '../http/request-context.js';
-import { clientGone } from '../http/respond.js';
+import { addLogFields, requestIdOf, traceparentOf, clientGone } from '../http/respond.js';
 import { type EngineDeps, type Operation, type OperationSpec, json, specOf } from '../operation.js';
 import { REJECTION_CODES, sendOutcome, sendPending } from './outcome.js';
 import type { RegistryCheckInput } from './registry-checks.js';

@@ -26,8 +26,8 @@ import {
 } from '../http/gates.js';
 import { parseBody, readBody } from '../http/parse-body.js';
 import { Problem } from '../http/problem.js';
-import { addLogFields, newUuidHex, requestIdOf } from '../http/request-context.js';
-import { sendJson } from '../http/respond.js';
+import { addLogFields, requestIdOf, sendJson } from '../http/respond.js';
+import { newUuidHex } from '#sql/db/columns';
 import { type Call, json } from '../operation.js';
 import { readReceiptEvidence } from '../proofs/receipt-evidence.js';
 import { approvalRequired, sendPending } from './outcome.js';

@@ -10,7 +10,7 @@ import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { parseDocument } from '../http/parse-body.js';
 import { at, Problem } from '../http/problem.js';
-import { newUuidHex } from '../http/request-context.js';
+import { newUuidHex } from '#sql/db/columns';
 import { json, specOf, WITH_BODY } from '../operation.js';
 import { admissionOperation, AGENT, POST_PROBLEMS, type AdmissionApi } from './admit.js';
 import { sendDecision } from './outcome.js';

@@ -6,7 +6,7 @@ import { pendingDepth } from '#sql/admissions/outcomes';
 import { storeTraces } from '#sql/ops/traces';
 import { logRarely } from '#runtime/process/log';
 import type { EngineContext } from '../context.js';
-import { newUuidHex } from '../http/request-context.js';
+import { newUuidHex } from '#sql/db/columns';
 import { Problem } from '../http/problem.js';
 
 export type Submission = Omit<IntakeItem, 'proofId' | 'seed'> & {

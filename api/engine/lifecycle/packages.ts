@@ -15,10 +15,10 @@ import {
   type MemberFault,
   type TrustPackage,
 } from '#sql/lifecycle/packages';
-import { newUuidHex } from '../http/request-context.js';
+import { sendJson, sendRevalidatable } from '../http/respond.js';
+import { newUuidHex } from '#sql/db/columns';
 import { listOperation } from '../http/paging.js';
 import { Problem } from '../http/problem.js';
-import { sendJson, sendRevalidatable } from '../http/respond.js';
 import { revalidated } from '../../openapi/types.js';
 import { json } from '../operation.js';
 import { documentOperation, tenantOperation } from '../http/gates.js';

@@ -31,8 +31,7 @@ import {
   parseQuery,
   requirePosition,
 } from '../http/paging.js';
-import { addLogFields } from '../http/request-context.js';
-import { sendRevalidatable, sendJson } from '../http/respond.js';
+import { addLogFields, sendRevalidatable, sendJson } from '../http/respond.js';
 import { revalidated } from '../../openapi/types.js';
 import { json, type Call } from '../operation.js';
 import { statementOf, documentsOf, findProof } from './stored-proof.js';
