@@ -6,7 +6,7 @@ import { parseEntry } from '#protocol/entries';
 import { formatVkey } from '#protocol/note';
 import type { VerdictEntry } from '#protocol/schemas/log-entry';
 import { DatabaseLease } from '#publisher/registry/lease';
-import { publisherReadiness } from '#publisher/run';
+import { publisherReadiness } from '#publisher/publisher';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { runAdmin } from '#programs/admin/main';
 import { connect } from '#runtime/postgres/connect';
