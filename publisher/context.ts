@@ -11,8 +11,7 @@ import type { Signer } from '#runtime/crypto/key-uri';
 import type { Cosigner } from './cosigner.js';
 import type { Leadership } from './registry/lease.js';
 import type { RegistryView, Replica } from './registry/sql-registry.js';
-import type { SnapshotReader, SnapshotWriter } from './store/published-files.js';
-import type { Janitor } from './store/janitor.js';
+import type { SnapshotReader, SnapshotWriter, Janitor } from './store/published-files.js';
 import type { StoredMaps } from './store/maps.js';
 
 /** The public state of the log at a size, with the share tokens and packages to publish with it. */
