@@ -12,7 +12,7 @@ import { runAdmin } from '#programs/admin/main';
 import { connect } from '#runtime/postgres/connect';
 import { treeSize } from '#sql/log/log';
 import { verdictEntries } from '#sql/log/public-entries';
-import { recordHeartbeat } from '#sql/ops/heartbeats';
+import { recordHeartbeat } from '#sql/ops/queries';
 import { adminOn, type AdminLine } from '../fixtures/admin.js';
 import { beforeRow, freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { checked } from '../fixtures/damaged-copies.js';

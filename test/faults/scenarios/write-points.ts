@@ -267,7 +267,7 @@ export const WRITES_WITHOUT_SCENARIO: [file: string, statements: string[], why: 
     'after the commit of the admission: a lost write costs only spans',
   ],
   [
-    'ops/maintenance.ts',
+    'ops/queries.ts',
     ['select svc.record_maintenance(', 'select svc.record_fsck('],
     'one time stamp, written by commands; a command that fails to write the time stamp reports the failure',
   ],
@@ -356,7 +356,7 @@ export const WRITES_WITHOUT_SCENARIO: [file: string, statements: string[], why: 
   ],
   ['log/adopt.ts', ['select svc.end_log('], 'a repeated retirement reports the first one'],
   [
-    'ops/heartbeats.ts',
+    'ops/queries.ts',
     ['select svc.record_heartbeat('],
     'nothing depends on a single heartbeat: the next follows after two seconds',
   ],
