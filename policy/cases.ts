@@ -14,7 +14,7 @@ import { type PolicyInput, budgetsOf, needsRun } from '#protocol/policy-input';
 import { safeParse } from '#protocol/schemas/messages';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { PolicyFiles } from '#sql/admissions/policies';
-import { declaredFacts } from './facts.js';
+import { declaredFacts } from './cedar-context.js';
 import { policyFile } from './check.js';
 import { type Decision, hasErred, type PolicyEngine } from './decide.js';
 

@@ -4,9 +4,15 @@ import type { PolicyInput, Counters } from '#protocol/policy-input';
 import type { Effect } from '#protocol/status';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 import { requiringApproval } from './approval.js';
-import { contextUses, usedText } from './context-uses.js';
-import { unmetBudgets } from './counters.js';
-import { cedarFacts, type DeclaredFacts, declaredFacts, unmetFacts } from './facts.js';
+import {
+  contextUses,
+  usedText,
+  unmetBudgets,
+  cedarFacts,
+  type DeclaredFacts,
+  declaredFacts,
+  unmetFacts,
+} from './cedar-context.js';
 import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy-set.js';
 
 // Disables inlining: Node 20 crashes when V8 deoptimizes an inlined WebAssembly call, which happens with many tenants.

@@ -16,7 +16,7 @@ import {
   readStoredApproval,
 } from '#sql/proofs/rebuild-aep';
 import { budgetsOf, inputBudgets } from '#protocol/policy-input';
-import type { Befores } from './counters.js';
+import type { Befores } from './cedar-context.js';
 import type { PolicyEngine } from './decide.js';
 
 /** The unsigned AEP of an admission, and the decision in it. */

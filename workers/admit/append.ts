@@ -1,4 +1,4 @@
-import { applyMoves, beforesIn, type CounterValues, movesOf } from '#policy/counters';
+import { applyMoves, beforesIn, type CounterValues, movesOf } from '#policy/cedar-context';
 import type { PolicyEngine } from '#policy/decide';
 import { deriveAep, readIntake } from '#policy/derive-aep';
 import { incompletenessOf } from '#policy/run';

@@ -1,4 +1,4 @@
-import type { CounterMove } from '#policy/counters';
+import type { CounterMove } from '#policy/cedar-context';
 import { isRunTimely, MAX_AHEAD_MS } from '#policy/run';
 import { parentOf } from '#protocol/aep';
 import { isActiveApprover } from '#protocol/approvals';

@@ -1,5 +1,5 @@
 import * as z from 'zod';
-import type { DeclaredFacts } from '#policy/facts';
+import type { DeclaredFacts } from '#policy/cedar-context';
 import { actionOf } from '#protocol/actions';
 import { hashHex } from '#protocol/hash';
 import { canonicalBytes, pointerStep, type JsonValue } from '#protocol/json';

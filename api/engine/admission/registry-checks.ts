@@ -1,4 +1,4 @@
-import { type DeclaredFacts, declaredFacts, factFaults } from '#policy/facts';
+import { type DeclaredFacts, declaredFacts, factFaults } from '#policy/cedar-context';
 import { incompletenessOf } from '#policy/run';
 import type { AgentEnvelope } from '#protocol/schemas/admission';
 import type { Facts } from '#protocol/schemas/facts';
