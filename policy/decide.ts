@@ -18,28 +18,28 @@ import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy
 // Disables inlining: Node 20 crashes when V8 deoptimizes an inlined WebAssembly call, which happens with many tenants.
 setFlagsFromString('--no-turbo-inline-js-wasm-calls');
 
-export interface Decision {
+export interface PolicyDecision {
   effect: Effect;
   /** Policy ids, `fact.<name>`, `budget.<counter>`; sorted, because Cedar's order varies. */
   reasons: string[];
 }
 
-const erred = new WeakSet<Decision>();
+const erred = new WeakSet<PolicyDecision>();
 
 /** Whether a decision denies because policies failed to evaluate; the reasons are the ids of those policies. */
-export const hasErred = (decision: Decision): boolean => erred.has(decision);
+export const hasErred = (decision: PolicyDecision): boolean => erred.has(decision);
 
 /** One prepared policy set: a pure function from input to decision. */
 export interface PolicyEngine {
   digest: string;
   engineVersion: string;
   counters: Counters;
-  decide(input: PolicyInput): Decision;
+  decide(input: PolicyInput): PolicyDecision;
 }
 
 const MEMO_LIMIT = 10_000;
 /** Decisions of all prepared sets, by digest and used part of the input. */
-const memo = new Map<string, Decision>();
+const memo = new Map<string, PolicyDecision>();
 
 /**
  * Recomputes the digest, so a set made for another Cedar version is rejected.
@@ -111,7 +111,7 @@ export function preparse(name: string, files: PolicyFiles): PreparedTexts {
 const waivedName = (name: string): string => `${name} approved`;
 
 interface Evaluation {
-  decision: Decision;
+  decision: PolicyDecision;
   cacheable: boolean;
 }
 
@@ -150,13 +150,13 @@ let loaders = 0;
 export const LOADED_SETS = 256;
 const sharedLoader = textsLoader(LOADED_SETS, preparse);
 
-const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
+const deny = (...reasons: string[]): PolicyDecision => ({ effect: 'DENY', reasons });
 
 /**
  * Evaluates one input, failing closed. Cedar skips a policy whose evaluation fails, so a failing
  * `forbid` would not prevent an allow: any error denies, and only an explicit allow admits.
  */
-export function evaluate(texts: PreparedTexts, input: PolicyInput): Decision {
+export function evaluate(texts: PreparedTexts, input: PolicyInput): PolicyDecision {
   return decidedEarly(texts, input) ?? decideCall(texts, input, callOf(input)).decision;
 }
 
@@ -164,7 +164,7 @@ export function evaluate(texts: PreparedTexts, input: PolicyInput): Decision {
 function decidedEarly(
   { facts, counters }: Pick<PreparedTexts, 'facts' | 'counters'>,
   input: PolicyInput,
-): Decision | null {
+): PolicyDecision | null {
   const { action } = input;
   // Admits every outcome and `close`: they report facts and request no action, and a denial would only hide the report.
   if (action === null) return { effect: 'ADMIT', reasons: [] };
