@@ -16,8 +16,11 @@ import {
   type PolicyEngine,
   type PreparedTexts,
   textsLoader,
+  deriveAep,
+  type DerivedAep,
+  IntakeMismatchError,
+  readIntake,
 } from './decide.js';
-import { deriveAep, type DerivedAep, IntakeMismatchError, readIntake } from './derive-aep.js';
 import {
   CEDAR_VERSION,
   engineOf,

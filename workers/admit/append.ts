@@ -1,6 +1,5 @@
 import { applyMoves, beforesIn, type CounterValues, movesOf } from '#policy/cedar-context';
-import type { PolicyEngine } from '#policy/decide';
-import { deriveAep, readIntake } from '#policy/derive-aep';
+import { type PolicyEngine, deriveAep, readIntake } from '#policy/decide';
 import { incompletenessOf } from '#policy/run';
 import { AEP_PAYLOAD_TYPE, loggedHashes } from '#protocol/aep';
 import { pae } from '#protocol/dsse';

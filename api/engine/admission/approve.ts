@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { readRequest } from '#policy/derive-aep';
+import { readRequest } from '#policy/decide';
 import { isActiveApprover } from '#protocol/approvals';
 import { canonicalBytes, parseStrict } from '#protocol/json';
 import { isProofId } from '#protocol/ids';

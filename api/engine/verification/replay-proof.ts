@@ -11,7 +11,7 @@ import {
   replayBodySchema,
   replaySchema,
 } from '#protocol/schemas/proof-export';
-import { rejectionIn } from '#policy/derive-aep';
+import { rejectionIn } from '#policy/decide';
 import { CEDAR_VERSION } from '#policy/policy-set';
 import {
   decideUnder,
