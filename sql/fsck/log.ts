@@ -1,4 +1,4 @@
-import type { RunPlace } from '../admissions/runs.js';
+import type { RunPlace } from '../admissions/references.js';
 import type { VerdictInHistory } from '#protocol/history';
 import type { Budgets } from '#protocol/policy-input';
 import { type Tile, TILE_WIDTH } from '#protocol/tiles';

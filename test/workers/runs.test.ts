@@ -4,7 +4,7 @@ import { membersHash } from '#protocol/run';
 import type { AepSubject } from '#protocol/schemas/aep';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
-import { readRun, readRunStates, type RunMember } from '#sql/admissions/runs';
+import { readRun, readRunStates, type RunMember } from '#sql/admissions/references';
 import { asTenants } from '#sql/db/transaction';
 import { readProof } from '#sql/proofs/read';
 import { processAdmissions } from '#workers/admit/process';

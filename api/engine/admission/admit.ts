@@ -1,6 +1,6 @@
 import type { Request, RequestHandler, Response } from 'express';
 import * as z from 'zod';
-import { isRunTimely } from '#policy/run';
+import { isRunTimely, runPlaceOf } from '#sql/admissions/references';
 import { hashHex } from '#protocol/hash';
 import { isProofId } from '#protocol/ids';
 import { canonicalize, type JsonValue } from '#protocol/json';
@@ -18,7 +18,6 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Lane } from '#sql/admissions/intake';
 import { admissionState, type Outcome } from '#sql/admissions/outcomes';
-import { runPlaceOf } from '#sql/admissions/runs';
 import { PolicyChangedError } from '#sql/db/errors';
 import type { OwnId } from '#sql/db/transaction';
 import type { EngineContext } from '../context.js';

@@ -1,12 +1,18 @@
 import { type DeclaredFacts, declaredFacts, factFaults } from '#policy/cedar-context';
-import { incompletenessOf } from '#policy/run';
+import {
+  incompletenessOf,
+  findParents,
+  parentFault,
+  type Parent,
+  readRunStates,
+  type RunPlace,
+  type RunState,
+} from '#sql/admissions/references';
 import type { AgentEnvelope } from '#protocol/schemas/admission';
 import type { Facts } from '#protocol/schemas/facts';
 import { pacedLimiter } from '#runtime/concurrency';
 import { findAdmitted, type Lane } from '#sql/admissions/intake';
-import { findParents, parentFault, type Parent } from '#sql/admissions/parents';
 import { activePolicy, readPolicySet } from '#sql/admissions/policies';
-import { readRunStates, type RunPlace, type RunState } from '#sql/admissions/runs';
 import type { EngineContext, QueryTenant } from '../context.js';
 import { at, Problem } from '../http/problem.js';
 

@@ -20,7 +20,7 @@ import {
 } from '#protocol/schemas/proof-view';
 import { canAssertValidity } from '#protocol/status';
 import { formatTime, parseTime } from '#protocol/time';
-import { runKeyOf } from '#sql/admissions/runs';
+import { runKeyOf } from '#sql/admissions/references';
 import { listedStatus, listProofs, type ProofInList } from '#sql/proofs/list';
 import { proofHistory, type ProofHistory, type StoredProof } from '#sql/proofs/read';
 import { limitSlowRead, tenantOperation } from '../http/gates.js';

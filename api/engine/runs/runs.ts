@@ -11,7 +11,7 @@ import {
   runStateSchema,
 } from '#protocol/schemas/run';
 import { yieldEvery } from '#runtime/concurrency';
-import { readRun, runKeyOf, type RunMember } from '#sql/admissions/runs';
+import { readRun, runKeyOf, type RunMember } from '#sql/admissions/references';
 import type { Pool } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
 import { tileCache, firstCheckpointFrom, type StoredCheckpoint } from '#sql/log/log';

@@ -4,6 +4,8 @@ import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission'
 import type { AepSubject } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';
 import { asTenants, type Db, type Pool } from '../db/transaction.js';
+import { uuidTime } from '#protocol/ids';
+import type { Run } from '#protocol/schemas/primitives';
 
 /** The run of a request and the number of the request in the run, as in its intake row. */
 export interface RunPlace {
@@ -136,3 +138,74 @@ export async function placesOf(
     from svc.intake i where i.proof_id = any(${[...proofIds]}::uuid[]) and i.run_key is not null`;
   return new Map(rows.map((row) => [row.proofId, row]));
 }
+
+/** The part of a parent proof that the validation of an envelope may use. */
+export interface Parent {
+  effect: Effect;
+  kind: 'action' | 'outcome';
+}
+
+/** The tenant's own proofs with these ids; null for an id without such a proof, or an erased proof. */
+export function findParents(
+  sql: Pool,
+  tenantNo: number,
+  proofIds: readonly string[],
+): Promise<(Parent | null)[]> {
+  const asked = proofIds.map((proofId) => ({ tenantNo, proofId }));
+  return asTenants(sql, [tenantNo], (tx) => parentsOf(tx, asked));
+}
+
+export async function parentsOf(
+  tx: Db,
+  asked: readonly { tenantNo: number; proofId: string }[],
+): Promise<(Parent | null)[]> {
+  if (asked.length === 0) return [];
+  const rows = await tx<(Omit<Parent, 'effect'> & { effect: Parent['effect'] | null })[]>`
+    select e.effect, case when e.is_outcome then 'outcome' else 'action' end as kind
+    from unnest(${asked.map(({ proofId }) => proofId)}::uuid[],
+      ${asked.map(({ tenantNo }) => tenantNo)}::int[]) with ordinality as asked(proof_id, tenant_no, n)
+    left join (select * from svc.log_entry where signature is not null) e using (proof_id, tenant_no)
+    order by asked.n`;
+  return rows.map(({ effect, kind }) => (effect === null ? null : { effect, kind }));
+}
+
+export type ParentFault = 'parent_not_found' | 'parent_not_admitted';
+
+/**
+ * Why the parent of a subject is invalid, or null. The parent of an outcome must be the admission of
+ * an action. An admission may follow from any proof of the tenant whose payload is not erased.
+ */
+export function parentFault(
+  kind: 'admission' | 'outcome',
+  parent: Parent | null,
+): ParentFault | null {
+  if (parent === null) return 'parent_not_found';
+  if (kind !== 'outcome') return null;
+  return parent.effect === 'ADMIT' && parent.kind === 'action' ? null : 'parent_not_admitted';
+}
+
+/** How far the time in a run's id may be ahead of the service's clock, in milliseconds. */
+export const MAX_AHEAD_MS = 60_000;
+
+/** Whether a run's id, a UUIDv7, has an acceptable time at `now`, in epoch milliseconds. */
+export function isRunTimely({ id }: Run, now: number): boolean {
+  return uuidTime(id) <= now + MAX_AHEAD_MS;
+}
+
+/** Why a close with `seq` cannot end a run; null if exactly the requests 0 to `seq` − 1 exist and are decided. */
+export function incompletenessOf(members: readonly RunMember[]): (seq: number) => string | null {
+  const others = members.filter(({ closes }) => !closes);
+  const numbers = new Set(others.map(({ seq }) => seq));
+  const last = others.reduce((most, { seq }) => Math.max(most, seq), -1);
+  const pending = others.filter(({ leafIndex }) => leafIndex === null);
+  let missing = 0;
+  while (numbers.has(missing)) missing += 1;
+  return (seq) => {
+    if (last >= seq) return `the run has a request with seq ${last}`;
+    if (pending[0] !== undefined) return `${andMore(pending[0].seq, pending.length)} pending`;
+    return numbers.size === seq ? null : `${andMore(missing, seq - numbers.size)} missing`;
+  };
+}
+
+const andMore = (seq: number, count: number): string =>
+  count === 1 ? `seq ${seq} is` : `seq ${seq} and ${count - 1} more are`;
