@@ -82,12 +82,10 @@ export interface RunState {
   fault: string | null;
 }
 
-/** @param faultsOf returns why a close with the number `seq` cannot end the run of `members`, or null */
 export function readRunStates(
   sql: Pool,
   tenantNo: number,
   asked: readonly { lane: number; requestHash: string; run: RunPlace }[],
-  faultsOf: (members: readonly RunMember[]) => (seq: number) => string | null,
 ): Promise<RunState[]> {
   return asTenants(sql, [tenantNo], async (tx) => {
     const rows = await tx<Omit<RunState, 'fault'>[]>`
@@ -112,7 +110,8 @@ export function readRunStates(
     let faultOf: (seq: number) => string | null = () => null;
     let last: string | null = null;
     for (const state of closing.sort(byRun)) {
-      if (state.runKey !== last) faultOf = faultsOf(await membersOf(tx, tenantNo, state.runKey));
+      if (state.runKey !== last)
+        faultOf = incompletenessOf(await membersOf(tx, tenantNo, state.runKey));
       last = state.runKey;
       state.fault = faultOf(state.seq);
     }

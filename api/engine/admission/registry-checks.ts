@@ -1,6 +1,5 @@
 import { type DeclaredFacts, declaredFacts, factFaults } from '#policy/cedar-context';
 import {
-  incompletenessOf,
   findParents,
   parentFault,
   type Parent,
@@ -178,7 +177,7 @@ async function runProblems(
     run === null ? [] : [{ ...request, index, run }],
   );
   if (inRuns.length === 0) return new Map();
-  const read = () => queryTenant(tenantNo, readRunStates, inRuns, incompletenessOf);
+  const read = () => queryTenant(tenantNo, readRunStates, inRuns);
   const states = await (inRuns.some(({ run }) => run.closes) ? closing(tenantNo, read) : read());
   return new Map(
     inRuns.flatMap(({ index, run }, i) => {
