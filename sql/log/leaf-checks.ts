@@ -10,7 +10,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import type { Db } from '../db/transaction.js';
 import { erasedAmong } from './verdicts.js';
 import { otherAepColumns, rebuildAep, type AepRow, type BuiltAep } from '../proofs/rebuild-aep.js';
-import { readApprovals } from '../proofs/second-decisions.js';
+import { readApprovals } from '../admissions/references.js';
 import {
   entryColumns,
   entryOrEmpty,

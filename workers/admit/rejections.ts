@@ -8,6 +8,9 @@ import {
   isPlaceOf,
   placesOf,
   type RunPlace,
+  readSecondDecisions,
+  type SecondDecision,
+  whyNotApprove,
 } from '#sql/admissions/references';
 import { parentOf } from '#protocol/aep';
 import { isActiveApprover } from '#protocol/approvals';
@@ -18,11 +21,6 @@ import { nativeCrypto } from '#runtime/crypto/node';
 import type { Gate, PendingIntake } from '#sql/admissions/pending';
 import type { Transaction } from '#sql/db/transaction';
 import { readStoredApproval } from '#sql/proofs/rebuild-aep';
-import {
-  readSecondDecisions,
-  type SecondDecision,
-  whyNotApprove,
-} from '#sql/proofs/second-decisions';
 import type { AdmitContext } from './context.js';
 
 export interface Fault {

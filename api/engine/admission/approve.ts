@@ -16,7 +16,7 @@ import { readApprover } from '#sql/lifecycle/approvers';
 import { asTenants } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
 import { treeSize } from '#sql/log/log';
-import { readPendingProof, whyNotApprove } from '#sql/proofs/second-decisions';
+import { readPendingProof, whyNotApprove } from '#sql/admissions/references';
 import type { Caller } from '../http/authenticate.js';
 import {
   requireOwnTenant,
