@@ -3,7 +3,7 @@ import { NO_REQUEST_IDS } from '#runtime/http/request-ids';
 import { logRarely, type Logger } from '#runtime/process/log';
 import { MAX_IDS_PER_JOB } from '#runtime/queue/backend';
 import type { AdmitQueue } from '#runtime/queue/queues';
-import { isAnythingPending, pendingOlderThan, type PendingPlace } from '#sql/admissions/outcomes';
+import { isAnythingPending, pendingOlderThan, type PendingPlace } from '#sql/admissions/pending';
 import type { Db } from '#sql/db/transaction';
 import { type PendingRevocation, revocationsOlderThan } from '#sql/lifecycle/revocations';
 import type { AdmitContext } from './admit/context.js';

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { coalesce, Limiter } from '#runtime/concurrency';
 import { acceptIntake, type IntakeItem, type IntakeOutcome } from '#sql/admissions/intake';
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
-import { pendingDepth } from '#sql/admissions/outcomes';
+import { pendingDepth } from '#sql/admissions/pending';
 import { storeTraces } from '#sql/ops/traces';
 import { logRarely } from '#runtime/process/log';
 import type { EngineContext } from '../context.js';
