@@ -1,6 +1,6 @@
 import type { VerdictInHistory } from '#protocol/history';
 import type { ArtifactKind, Outcome } from '#protocol/status';
-import { arrayOf, firstRow, inMs, valueOf, valuesOf, type WithDates } from '../db/columns.js';
+import { arrayOf, firstRow, inMs, valuesOf, type WithDates } from '../db/columns.js';
 import type { Db, Transaction } from '../db/transaction.js';
 
 /** The part of the log, from leaf 0, that has verdicts without a gap. */
@@ -180,10 +180,6 @@ export async function scrubUrgently(sql: Db, from: number, until: number): Promi
       urgent_until = greatest(urgent_until, ${until}),
       epoch = epoch + 1`;
 }
-
-/** The database's time, in epoch milliseconds: every time in the log comes from its clock. */
-export const databaseTime = async (sql: Db): Promise<number> =>
-  (await valueOf<Date>(sql`select date_trunc('milliseconds', clock_timestamp())`)).getTime();
 
 /**
  * Whether an erasure or an expiry is due by the database's clock, and the clock's time in epoch

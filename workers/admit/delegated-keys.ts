@@ -10,10 +10,9 @@ import type { Condition } from '#runtime/ops/health';
 import { logRarely, type Logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
 import { isUnavailable } from '#sql/db/errors';
-import type { Pool } from '#sql/db/transaction';
+import { type Pool, databaseTime } from '#sql/db/transaction';
 import { appendDelegation } from '#sql/log/public-entries';
 import { isRetired, treeSize } from '#sql/log/log';
-import { databaseTime } from '#sql/log/verdicts';
 import type { AdmitContext } from './context.js';
 import { keyEntryReader } from '#sql/log/keys';
 
