@@ -7,7 +7,7 @@ import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/process/log';
 import type { LatestInputs } from '#sql/log/public-entries';
 import type { TreeHead, VerifiedTree } from './plan/tree.js';
-import type { Signer } from '#runtime/crypto/key-uri';
+import type { Signer } from '#runtime/crypto/node';
 import type { Cosigner } from './cosigner.js';
 import type { Leadership } from './registry/lease.js';
 import type { RegistryView, Replica } from './registry/sql-registry.js';

@@ -1,9 +1,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import { formatVkey, noteSigner, type LogVkey } from '#protocol/note';
-import type { Signer } from '#runtime/crypto/key-uri';
+import { type Signer, nativeSha256 } from '#runtime/crypto/node';
 import { pinKeys } from '#protocol/snapshot/trust';
 import { withLogKeys } from '#protocol/state/log-keys';
-import { nativeSha256 } from '#runtime/crypto/node';
 import { type Logger, logRarely } from '#runtime/process/log';
 import type { CycleContext, PublisherSettings } from './context.js';
 import { LeaseLostError, FatalPublishError, type StopCode, UnknownSignerError } from './errors.js';
