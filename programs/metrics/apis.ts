@@ -9,7 +9,7 @@ const NO_ROUTE = 'none';
 const CLIENT_GONE = 499;
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'OPTIONS', 'PUT', 'PATCH', 'DELETE']);
 
-export function httpMetrics(registry: Registry, api: 'engine' | 'public') {
+function httpMetrics(registry: Registry, api: 'engine' | 'public') {
   const requests = new Tally(
     registry,
     'svc_http_requests_total',

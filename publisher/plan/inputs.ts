@@ -191,7 +191,7 @@ export function requireSigningKey(
 }
 
 /** A snapshot entry of this log, and the tree that its map covers. */
-export interface SnapshotClaim {
+interface SnapshotClaim {
   index: number;
   entry: SnapshotEntry;
   size: number;

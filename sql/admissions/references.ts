@@ -220,7 +220,7 @@ const andMore = (seq: number, count: number): string =>
   count === 1 ? `seq ${seq} is` : `seq ${seq} and ${count - 1} more are`;
 
 /** A pending proof, with the facts that decide whether an approval still has an effect. */
-export interface PendingAdmission extends PendingProof {
+interface PendingAdmission extends PendingProof {
   leafIndex: number;
   isErased: boolean;
   isRevoked: boolean;
