@@ -69,7 +69,7 @@ export interface EngineContext {
   metrics?: EngineMetrics;
 }
 
-/** Runs queries on a connection on which row-level security shows only rows of the tenant. */
+/** Runs queries for a tenant, within `TENANT_CONNECTIONS`. Each query function sets row-level security with `asTenants`. */
 export type QueryTenant = <Args extends unknown[], T>(
   tenantNo: number,
   work: (sql: Pool, tenantNo: number, ...args: Args) => Promise<T>,
