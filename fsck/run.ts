@@ -68,7 +68,7 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
 async function walk(
   options: FsckOptions,
   registry: RegistryWalk,
-  snapshot: SnapshotHalf | null,
+  snapshot: Awaited<ReturnType<typeof openSnapshot>> | null,
 ): Promise<void> {
   const { chunkLeaves = CHUNK, saveEveryMs = SAVE_EVERY_MS } = options;
   const { size: end, findings } = registry.ctx;
@@ -170,8 +170,6 @@ async function finishRegistry(
 
 /** A running publisher publishes a checkpoint within seconds. */
 const PUBLISHED_WITHIN_MS = 60_000;
-
-export type SnapshotHalf = Awaited<ReturnType<typeof openSnapshot>>;
 
 /** Begins the check of the public snapshot: of the log, and of the map rebuilt from the log. */
 async function openSnapshot(

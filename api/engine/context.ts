@@ -69,7 +69,7 @@ export interface EngineContext {
   metrics?: EngineMetrics;
 }
 
-/** Runs queries for a tenant, within `TENANT_CONNECTIONS`. Each query function sets row-level security with `asTenants`. */
+/** Runs a query for a tenant, within `TENANT_CONNECTIONS`. The query sets row-level security with `asTenants`. */
 export type QueryTenant = <Args extends unknown[], T>(
   tenantNo: number,
   work: (sql: Pool, tenantNo: number, ...args: Args) => Promise<T>,
