@@ -28,6 +28,15 @@ export interface NewVerdict {
   checks: unknown;
 }
 
+/** A verdict on one leaf, for the same tree as the verified prefix. */
+export function verdictOn(
+  leafIndex: number,
+  { treeSize, root }: Pick<NewVerdict, 'treeSize' | 'root'>,
+  found: Pick<NewVerdict, 'outcome' | 'expired' | 'checks'>,
+): NewVerdict {
+  return { prefix: null, firstIndex: leafIndex, lastIndex: leafIndex, treeSize, root, ...found };
+}
+
 export async function verifiedPrefix(sql: Db): Promise<VerifiedPrefix | null> {
   const [row] = await sql<PrefixRow[]>`${lastPrefix(sql)}`;
   return row === undefined ? null : inMs(row);
@@ -137,6 +146,16 @@ export async function insertExpiries(sql: Db, expiries: Expiry[]): Promise<void>
       ${arrayOf(expiries.map(({ kind }) => kind))}::text[],
       ${arrayOf(expiries.map(({ expiresAt }) => expiresAt))}::bigint[]) as added(leaf, kind, at)
     on conflict do nothing`;
+}
+
+export function kindsByLeaf(
+  expiries: readonly Omit<Expiry, 'expiresAt'>[],
+): Map<number, ArtifactKind[]> {
+  const kinds = new Map<number, ArtifactKind[]>();
+  for (const { leafIndex, kind } of expiries) {
+    kinds.set(leafIndex, [...(kinds.get(leafIndex) ?? []), kind]);
+  }
+  return kinds;
 }
 
 /**
