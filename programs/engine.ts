@@ -20,7 +20,7 @@ import { announcePending, OUTCOMES_CHANNEL } from '#sql/admissions/outcomes';
 import { unpackIds } from '#sql/db/columns';
 import { mapStartupDbErrors } from '#sql/db/errors';
 import { assertDatabase, startHeartbeat } from './database.js';
-import { engineMetrics } from './metrics/apis.js';
+import { engineMetrics } from './metrics/engine.js';
 import { databaseReadings } from './metrics/readings.js';
 import { runService } from './service.js';
 

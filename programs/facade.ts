@@ -8,7 +8,7 @@ import { systemClock } from '#runtime/clock';
 import { type ProgramContext, reportReady, runProgram } from '#runtime/process/lifecycle';
 import { OperatorError } from '#runtime/process/operator-error';
 import { supervise, type Supervised } from '#runtime/process/supervise';
-import { publicMetrics } from './metrics/apis.js';
+import { publicMetrics } from './metrics/http.js';
 import { snapshotGauges } from './metrics/snapshot.js';
 import { snapshotSourceOf } from '#api/public/snapshot/remote-source';
 

@@ -5,7 +5,7 @@ import { describe, expect } from 'vitest';
 import { createSubmit, MOST_UNDECIDED } from '#api/engine/admission/submit';
 import { ENGINE_DEFAULTS, TENANT_CONNECTIONS, type EngineContext } from '#api/engine/context';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { engineMetrics } from '#programs/metrics/apis';
+import { engineMetrics } from '#programs/metrics/engine';
 import { closeEnvelope } from '../../fixtures/agent.js';
 import { batchCall, executeBodies } from '../../fixtures/batches.js';
 import { headersFor, type Reply, type TestEngine } from '../../fixtures/engine.js';

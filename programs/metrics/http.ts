@@ -1,7 +1,6 @@
 import type { PublicMetrics } from '#api/public/operation';
 import { STATUSES } from '#protocol/status';
 import { distribution, SECONDS, Tally, type Count, type Registry } from '#runtime/ops/instruments';
-import type { AdmissionOutcome, EngineMetrics } from '#api/engine/context';
 
 /** Label for every unknown path: clients must not be able to create labels. */
 const NO_ROUTE = 'none';
@@ -9,7 +8,7 @@ const NO_ROUTE = 'none';
 const CLIENT_GONE = 499;
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'OPTIONS', 'PUT', 'PATCH', 'DELETE']);
 
-function httpMetrics(registry: Registry, api: 'engine' | 'public') {
+export function httpMetrics(registry: Registry, api: 'engine' | 'public') {
   const requests = new Tally(
     registry,
     'svc_http_requests_total',
@@ -64,28 +63,6 @@ export function publicMetrics(registry: Registry): PublicMetrics {
     observeDuration: http.took,
     countVerdict: (status) => {
       (statuses.get(status) ?? other).n += 1;
-    },
-  };
-}
-
-const LANES = { 1: 'execute', 2: 'agent', batch: 'batch' } as const;
-const OUTCOMES: readonly AdmissionOutcome[] = ['accepted', 'replayed', 'refused'];
-
-export function engineMetrics(registry: Registry): EngineMetrics {
-  const http = httpMetrics(registry, 'engine');
-  const help = 'Submitted admissions: accepted, duplicate or rejected';
-  const admissions = new Tally(registry, 'svc_admissions_total', help, ['lane', 'outcome']);
-  // Initialized to 0, because Prometheus does not count the first value of a new counter as an increase.
-  for (const lane of Object.values(LANES)) {
-    for (const outcome of OUTCOMES) admissions.of({ lane, outcome });
-  }
-  return {
-    answered: (route, method, status, limit, ms) => {
-      http.counted(route, method, status, limit);
-      http.took(route, ms);
-    },
-    admissions: (lane, outcome, count) => {
-      admissions.of({ lane: LANES[lane], outcome }).n += count;
     },
   };
 }
