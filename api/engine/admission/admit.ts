@@ -28,8 +28,10 @@ import {
   requireOwnTenant,
   tenantOperation,
   requireKeyAllows,
-} from '../http/gates.js';
-import { parseJson, readBody, parseDocument } from '../http/parse-body.js';
+  parseJson,
+  readBody,
+  parseDocument,
+} from '../http/request.js';
 import { at, Problem, type ProblemCode } from '../http/problem.js';
 import { addLogFields, requestIdOf, traceparentOf, clientGone } from '../http/respond.js';
 import { type EngineDeps, type Operation, type OperationSpec, json, specOf } from '../operation.js';

@@ -23,8 +23,9 @@ import {
   tenantOperation,
   requireKeyAllows,
   requireKeyEnvironment,
-} from '../http/gates.js';
-import { parseBody, readBody } from '../http/parse-body.js';
+  parseBody,
+  readBody,
+} from '../http/request.js';
 import { Problem } from '../http/problem.js';
 import { addLogFields, requestIdOf, sendJson } from '../http/respond.js';
 import { newUuidHex } from '#sql/db/columns';

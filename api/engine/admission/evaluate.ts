@@ -8,7 +8,7 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { effectSchema, proofIdSchema, textSchema, timeSchema } from '#protocol/schemas/primitives';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { parseDocument } from '../http/parse-body.js';
+import { parseDocument } from '../http/request.js';
 import { at, Problem } from '../http/problem.js';
 import { newUuidHex } from '#sql/db/columns';
 import { json, specOf, WITH_BODY } from '../operation.js';

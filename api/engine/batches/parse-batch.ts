@@ -12,7 +12,7 @@ import {
 } from '../admission/admit.js';
 import type { Caller } from '../http/authenticate.js';
 import { newUuidHex } from '#sql/db/columns';
-import { bodyProblem, parseJson, unknownVersion } from '../http/parse-body.js';
+import { bodyProblem, parseJson, unknownVersion } from '../http/request.js';
 import { at, Problem } from '../http/problem.js';
 import type { BatchUpload } from './uploads.js';
 

@@ -32,7 +32,7 @@ import {
 } from '../http/paging.js';
 import { arrayParts, sendBytes, sendJson, sendLines } from '../http/respond.js';
 import { json, type Call } from '../operation.js';
-import { tenantOperation } from '../http/gates.js';
+import { tenantOperation } from '../http/request.js';
 import { JSON_LINES } from './parse-batch.js';
 
 export const listBatchesOperation = listOperation(

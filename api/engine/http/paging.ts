@@ -7,7 +7,7 @@ import { pacedLimiter } from '#runtime/concurrency';
 import type { ListPlace, TenantList } from '#sql/db/paging';
 import type { Operation, SpecOf } from '../operation.js';
 import type { ResponseSpec } from '../../openapi/types.js';
-import { tenantOperation } from './gates.js';
+import { tenantOperation } from './request.js';
 import { sendJson } from './respond.js';
 import { Problem } from './problem.js';
 

@@ -21,7 +21,7 @@ import { listOperation } from '../http/paging.js';
 import { Problem } from '../http/problem.js';
 import { revalidated } from '../../openapi/types.js';
 import { json } from '../operation.js';
-import { documentOperation, tenantOperation } from '../http/gates.js';
+import { documentOperation, tenantOperation } from '../http/request.js';
 
 function membersOf({ packageId, proofIds, createdAt }: TrustPackage) {
   return { package_id: packageId, proof_ids: proofIds, created_at: formatTime(createdAt) };

@@ -22,7 +22,7 @@ import { addLogFields, requestIdOf, clientGone, sendJson } from '../http/respond
 import { newUuidHex } from '#sql/db/columns';
 import { at, Problem, type ProblemCode } from '../http/problem.js';
 import { json, type Call } from '../operation.js';
-import { documentOperation, tenantOperation } from '../http/gates.js';
+import { documentOperation, tenantOperation } from '../http/request.js';
 
 interface RevokedArtifact {
   proofId: string;

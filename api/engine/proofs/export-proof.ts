@@ -8,7 +8,7 @@ import type { Pool } from '#sql/db/transaction';
 import { tileCache, firstCheckpointFrom } from '#sql/log/log';
 import { proofHistory } from '#sql/proofs/read';
 import type { EngineContext } from '../context.js';
-import { requireAcceptable, tenantOperation } from '../http/gates.js';
+import { requireAcceptable, tenantOperation } from '../http/request.js';
 import { parseQuery } from '../http/paging.js';
 import { at, Problem } from '../http/problem.js';
 import { addLogFields, sendRevalidatable } from '../http/respond.js';

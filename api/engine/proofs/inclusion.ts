@@ -20,7 +20,7 @@ import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { tileCache, latestCheckpoint, type StoredCheckpoint } from '#sql/log/log';
 import { addLogFields, sendRevalidatable } from '../http/respond.js';
 import { revalidated } from '../../openapi/types.js';
-import { tenantOperation } from '../http/gates.js';
+import { tenantOperation } from '../http/request.js';
 import { Problem } from '../http/problem.js';
 import type { EngineContext } from '../context.js';
 import { documentsOf, findProof, altered } from './stored-proof.js';

@@ -23,7 +23,7 @@ import { formatTime, parseTime } from '#protocol/time';
 import { runKeyOf } from '#sql/admissions/references';
 import { listedStatus, listProofs, type ProofInList } from '#sql/proofs/list';
 import { proofHistory, type ProofHistory, type StoredProof } from '#sql/proofs/read';
-import { limitSlowRead, tenantOperation } from '../http/gates.js';
+import { limitSlowRead, tenantOperation } from '../http/request.js';
 import {
   cursorSchema,
   formatCursor,

@@ -5,7 +5,7 @@ import { receiptEvidenceSchema, type ReceiptEvidence } from '#protocol/schemas/p
 import type { Pool } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
 import { tileCache, firstCheckpointFrom } from '#sql/log/log';
-import { tenantOperation } from '../http/gates.js';
+import { tenantOperation } from '../http/request.js';
 import { Problem } from '../http/problem.js';
 import { addLogFields, sendRevalidatable } from '../http/respond.js';
 import { revalidated } from '../../openapi/types.js';

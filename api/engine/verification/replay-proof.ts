@@ -26,7 +26,7 @@ import type { StoredProof } from '#sql/proofs/read';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
 import { sentencesOf } from '../admission/outcome.js';
 import type { Caller } from '../http/authenticate.js';
-import { documentOperation, hasScope } from '../http/gates.js';
+import { documentOperation, hasScope } from '../http/request.js';
 import { at, Problem } from '../http/problem.js';
 import { addLogFields, sendJson } from '../http/respond.js';
 import { json } from '../operation.js';

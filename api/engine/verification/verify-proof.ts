@@ -28,7 +28,7 @@ import { verifiedPrefix } from '#sql/log/verdicts';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
 import { addLogFields, sendJson } from '../http/respond.js';
 import { json } from '../operation.js';
-import { documentOperation } from '../http/gates.js';
+import { documentOperation } from '../http/request.js';
 import type { EngineContext } from '../context.js';
 import {
   entryBytesOf,
