@@ -23,7 +23,7 @@ import { monotonicClock, systemClock } from '#runtime/clock';
 import { WakeableSleep, withTimeout } from '#runtime/concurrency';
 import { mapStartupDbErrors } from '#sql/db/errors';
 import { logStateKeys, signingLock } from '#sql/lifecycle/log-keys';
-import { VERDICTS_CHANNEL } from '#sql/log/public-entries';
+import { VERDICTS_CHANNEL } from '#sql/log/log';
 import { startHeartbeat, assertDatabase } from './database.js';
 import { spanRecorder } from './metrics/traces.js';
 import { publisherMetrics } from './metrics/publisher.js';

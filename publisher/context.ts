@@ -5,7 +5,7 @@ import type { PinnedKeys } from '#protocol/snapshot/trust';
 import type { LogState } from '#protocol/state/log-state';
 import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/process/log';
-import type { LatestInputs } from '#sql/log/public-entries';
+import type { LatestInputs } from '#sql/log/log';
 import type { TreeHead, VerifiedTree } from './plan/tree.js';
 import type { Signer } from '#runtime/crypto/node';
 import type { Cosigner } from './cosigner.js';

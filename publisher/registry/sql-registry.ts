@@ -14,8 +14,9 @@ import {
   endedSize,
   insertCheckpoint,
   latestCheckpoint,
+  appendSnapshot,
+  latestInputs,
 } from '#sql/log/log';
-import { appendSnapshot, latestInputs } from '#sql/log/public-entries';
 import { type DatabaseServer, serverOf } from '#sql/schema/migrate';
 
 /** The publisher's queries. Imported queries are documented where they are defined. */

@@ -7,7 +7,7 @@ import { formatTime } from '#protocol/time';
 import { verdictMessage } from '#protocol/state/log-keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { transaction, databaseTime } from '#sql/db/transaction';
-import { appendVerdict } from '#sql/log/public-entries';
+import { appendVerdict } from '#sql/log/log';
 import { appendVerdictEntry } from '#workers/verify/verdict-entries';
 import { checked } from '../fixtures/damaged-copies.js';
 import { freshSigner } from '../fixtures/registry.js';

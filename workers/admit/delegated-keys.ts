@@ -10,8 +10,7 @@ import { logRarely, type Logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
 import { isUnavailable } from '#sql/db/errors';
 import { type Pool, databaseTime } from '#sql/db/transaction';
-import { appendDelegation } from '#sql/log/public-entries';
-import { isRetired, treeSize } from '#sql/log/log';
+import { appendDelegation, isRetired, treeSize } from '#sql/log/log';
 import type { AdmitContext } from './context.js';
 import { keyEntryReader } from '#sql/log/keys';
 
