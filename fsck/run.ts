@@ -8,9 +8,9 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { missingCheckpoints, latestCheckpointTime } from '#sql/fsck/log';
 import { countProofs, keyEntries } from '#sql/log/keys';
 import { tileCache, endedOrigins } from '#sql/log/log';
-import { checkAdmissions, checkBatches, checkStrays } from './registry/admissions.js';
+import { checkAdmissions, checkBatches, checkOrphanRows } from './registry/admissions.js';
 import { type RegistryContext, KeyHistory } from './registry/context.js';
-import { checkGrants, checkRevocations } from './registry/lifecycle.js';
+import { checkShares, checkRevocations } from './registry/lifecycle.js';
 import { checkHead, type Anchor } from './registry/log-tree.js';
 import { GrowingTree } from './tree.js';
 import { CHECKPOINT_PATH, LOCATION_PATH } from '#protocol/snapshot/location';
@@ -163,9 +163,9 @@ async function finishRegistry(
     progress('admissions', done, Math.max(done, ctx.size));
   });
   await checkRevocations(ctx);
-  await checkGrants(ctx);
+  await checkShares(ctx);
   await checkBatches(ctx);
-  await checkStrays(ctx);
+  await checkOrphanRows(ctx);
 }
 
 /** A running publisher publishes a checkpoint within seconds. */

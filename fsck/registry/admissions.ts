@@ -132,7 +132,7 @@ const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: 
 ];
 
 /** Reports rows that contradict another row, or refer to a missing row. */
-export async function checkStrays({ keys, sql, findings }: RegistryContext): Promise<void> {
+export async function checkOrphanRows({ keys, sql, findings }: RegistryContext): Promise<void> {
   for (const [query, code, expected] of STRAY_FINDINGS) {
     for (const { at } of await STRAYS[query](sql, MAX_ROWS)) findings.add(code, at, expected);
   }
