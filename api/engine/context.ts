@@ -69,7 +69,10 @@ export interface EngineContext {
   metrics?: EngineMetrics;
 }
 
-/** Runs a query for a tenant, within `TENANT_CONNECTIONS`. The query sets row-level security with `asTenants`. */
+/**
+ * Runs a query for a tenant, within `TENANT_CONNECTIONS`. The connection shows no rows of tenants: each query names its
+ * tenant with `asTenants`, `readAsTenants` or `changeAsTenants`.
+ */
 export type QueryTenant = <Args extends unknown[], T>(
   tenantNo: number,
   work: (sql: Pool, tenantNo: number, ...args: Args) => Promise<T>,

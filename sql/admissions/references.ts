@@ -17,6 +17,9 @@ import type { StoredApproval } from '#protocol/schemas/approvals';
 import { arrayOf, firstRow } from '../db/columns.js';
 import { APPROVAL_SECONDS, readStoredApproval } from '../proofs/rebuild-aep.js';
 
+// The other admissions to which a request refers: its parent, the requests of its run, and the pending proof of a
+// second decision.
+
 /** The run of a request and the number of the request in the run, as in its intake row. */
 export interface RunPlace {
   /** A hash of agent id and run id, because an erasure keeps this column. Lower-case hex. */

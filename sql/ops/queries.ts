@@ -3,8 +3,8 @@ import type { Db, Fragment } from '../db/transaction.js';
 import { treeSize } from '../log/log.js';
 import { verifiedPrefix, scrubPosition, failedOf, voidedOf } from '../log/verdicts.js';
 
-// Records of heartbeats and maintenance, and queries for metrics and status. The queries for metrics need no rights beyond
-// those that the reporting programs already have.
+// Records of heartbeats and maintenance, and queries for metrics and status. The queries for metrics need no rights
+// beyond those that the reporting programs already have.
 
 /** The number of pending admissions, and the age of the oldest in milliseconds by the database's clock. */
 export async function pendingNow(sql: Db) {
