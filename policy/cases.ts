@@ -14,9 +14,9 @@ import { type PolicyInput, budgetsOf, needsRun } from '#protocol/policy-input';
 import { safeParse } from '#protocol/schemas/messages';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { PolicyFiles } from '#sql/admissions/policies';
-import { declaredFacts } from './facts.js';
+import { declaredFacts } from './cedar-context.js';
 import { policyFile } from './check.js';
-import { type Decision, hasErred, type PolicyEngine } from './decide.js';
+import { type PolicyDecision, hasErred, type PolicyEngine } from './decide.js';
 
 const common = {
   tenant: tenantIdSchema,
@@ -97,8 +97,8 @@ function readJson(text: string, what: string): JsonValue {
 export interface CaseResult {
   name: string;
   action: string;
-  expected: { effect: Decision['effect']; reasons: string[] | null };
-  decided: Decision;
+  expected: { effect: PolicyDecision['effect']; reasons: string[] | null };
+  decided: PolicyDecision;
   passed: boolean;
 }
 

@@ -4,10 +4,14 @@ import { utf8 } from '#protocol/bytes';
 import type { Counters } from '#protocol/policy-input';
 import { type PolicyFiles, type StoredPolicySet, readPolicySet } from '#sql/admissions/policies';
 import type { Db } from '#sql/db/transaction';
-import { counterFaults } from './counters.js';
+import {
+  counterFaults,
+  type DeclaredFacts,
+  declaredFacts,
+  RESERVED_PREFIXES,
+} from './cedar-context.js';
 import { isOverlayId, OVERLAY_PREFIX, REQUIRES_RULE, unsoundRequirements } from './approval.js';
 import { LOADED_SETS, preparePolicyEngine, type PolicyEngine } from './decide.js';
-import { type DeclaredFacts, declaredFacts } from './facts.js';
 import {
   hasExpressionTests,
   inputSchema,
@@ -15,7 +19,6 @@ import {
   unknownAttributes,
 } from './input-schema.js';
 import { COUNTERS_FILE, PolicySetError, SCHEMA_FILE } from './policy-set.js';
-import { RESERVED_PREFIXES } from './reasons.js';
 
 export interface PolicyProblem {
   file: string;

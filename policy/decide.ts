@@ -1,39 +1,63 @@
 import { setFlagsFromString } from 'node:v8';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
-import type { PolicyInput, Counters } from '#protocol/policy-input';
+import { type PolicyInput, type Counters, budgetsOf, inputBudgets } from '#protocol/policy-input';
 import type { Effect } from '#protocol/status';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 import { requiringApproval } from './approval.js';
-import { contextUses, usedText } from './context-uses.js';
-import { unmetBudgets } from './counters.js';
-import { cedarFacts, type DeclaredFacts, declaredFacts, unmetFacts } from './facts.js';
+import {
+  contextUses,
+  usedText,
+  unmetBudgets,
+  cedarFacts,
+  type DeclaredFacts,
+  declaredFacts,
+  unmetFacts,
+  type Befores,
+} from './cedar-context.js';
 import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy-set.js';
+import { canonicalize, parseStrict, type JsonValue } from '#protocol/json';
+import {
+  agentEnvelopeSchema,
+  type AgentEnvelope,
+  executeRequestSchema,
+  type ExecuteRequest,
+} from '#protocol/schemas/admission';
+import type { ClosedRun } from '#protocol/schemas/aep';
+import { nativeTextHash } from '#runtime/crypto/node';
+import {
+  aepOf,
+  type BuiltAep,
+  type Decision,
+  type PinnedIntake,
+  policyInputOf,
+  readStoredApproval,
+} from '#sql/proofs/rebuild-aep';
 
 // Disables inlining: Node 20 crashes when V8 deoptimizes an inlined WebAssembly call, which happens with many tenants.
 setFlagsFromString('--no-turbo-inline-js-wasm-calls');
 
-export interface Decision {
+export interface PolicyDecision {
   effect: Effect;
   /** Policy ids, `fact.<name>`, `budget.<counter>`; sorted, because Cedar's order varies. */
   reasons: string[];
 }
 
-const erred = new WeakSet<Decision>();
+const erred = new WeakSet<PolicyDecision>();
 
 /** Whether a decision denies because policies failed to evaluate; the reasons are the ids of those policies. */
-export const hasErred = (decision: Decision): boolean => erred.has(decision);
+export const hasErred = (decision: PolicyDecision): boolean => erred.has(decision);
 
 /** One prepared policy set: a pure function from input to decision. */
 export interface PolicyEngine {
   digest: string;
   engineVersion: string;
   counters: Counters;
-  decide(input: PolicyInput): Decision;
+  decide(input: PolicyInput): PolicyDecision;
 }
 
 const MEMO_LIMIT = 10_000;
 /** Decisions of all prepared sets, by digest and used part of the input. */
-const memo = new Map<string, Decision>();
+const memo = new Map<string, PolicyDecision>();
 
 /**
  * Recomputes the digest, so a set made for another Cedar version is rejected.
@@ -105,7 +129,7 @@ export function preparse(name: string, files: PolicyFiles): PreparedTexts {
 const waivedName = (name: string): string => `${name} approved`;
 
 interface Evaluation {
-  decision: Decision;
+  decision: PolicyDecision;
   cacheable: boolean;
 }
 
@@ -144,13 +168,13 @@ let loaders = 0;
 export const LOADED_SETS = 256;
 const sharedLoader = textsLoader(LOADED_SETS, preparse);
 
-const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
+const deny = (...reasons: string[]): PolicyDecision => ({ effect: 'DENY', reasons });
 
 /**
  * Evaluates one input, failing closed. Cedar skips a policy whose evaluation fails, so a failing
  * `forbid` would not prevent an allow: any error denies, and only an explicit allow admits.
  */
-export function evaluate(texts: PreparedTexts, input: PolicyInput): Decision {
+export function evaluate(texts: PreparedTexts, input: PolicyInput): PolicyDecision {
   return decidedEarly(texts, input) ?? decideCall(texts, input, callOf(input)).decision;
 }
 
@@ -158,7 +182,7 @@ export function evaluate(texts: PreparedTexts, input: PolicyInput): Decision {
 function decidedEarly(
   { facts, counters }: Pick<PreparedTexts, 'facts' | 'counters'>,
   input: PolicyInput,
-): Decision | null {
+): PolicyDecision | null {
   const { action } = input;
   // Admits every outcome and `close`: they report facts and request no action, and a denial would only hide the report.
   if (action === null) return { effect: 'ADMIT', reasons: [] };
@@ -256,3 +280,82 @@ function callOf(input: PolicyInput) {
     validateRequest: false,
   };
 }
+
+/** The unsigned AEP of an admission, and the decision in it. */
+export interface DerivedAep extends BuiltAep {
+  decision: Decision;
+}
+
+/**
+ * An intake row with its request, the policy input without counter values, and the id of the run or null.
+ *
+ * @throws IntakeMismatchError
+ */
+export function readIntake(intake: PinnedIntake) {
+  const document = parseStrict(intake.request);
+  // Hashes the canonical form: a compromised engine could store a second spelling of a request to admit it twice.
+  const requestHash = nativeTextHash(canonicalize(document));
+  if (requestHash !== intake.requestHash.toString('hex')) {
+    throw new IntakeMismatchError(
+      'the hash of the stored request differs from the hash at acceptance',
+    );
+  }
+  const request = readRequest(intake, document);
+  const run = 'run' in request ? request.run.id : null;
+  return { intake, request, input: policyInputOf(intake, request), run };
+}
+
+/**
+ * A pure function of the intake row, its policy set, the key id and the counter values: workers
+ * decide with it, and replay repeats the decision. Only the AEP of a close also depends on the log.
+ *
+ * @param befores the counter values before this action
+ */
+export function deriveAep(
+  { intake, request, input: pinned }: ReturnType<typeof readIntake>,
+  policy: PolicyEngine,
+  keyId: string,
+  befores: Befores,
+  closedRun: ClosedRun | null = null,
+): DerivedAep {
+  const budgets = budgetsOf(policy.counters, pinned, befores);
+  const input = { ...pinned, budgets: inputBudgets(budgets) };
+  const decision = {
+    ...(rejectionIn(intake) ?? policy.decide(input)),
+    budgets,
+    engineVersion: policy.engineVersion,
+    keyId,
+    closedRun,
+  };
+  // Takes the digest of the evaluated set: a replay may evaluate a set other than the pinned one.
+  const decided = { ...intake, policyDigest: Buffer.from(policy.digest, 'hex') };
+  return { ...aepOf(decided, request, decision, input), decision };
+}
+
+/** If the approver rejected the action, a denial with the pending proof's reasons, without evaluation; else null. */
+export function rejectionIn({
+  approval,
+}: Pick<PinnedIntake, 'approval'>): Pick<Decision, 'effect' | 'reasons'> | null {
+  const stored = readStoredApproval(approval);
+  if (stored?.envelope.statement.decision !== 'reject') return null;
+  return { effect: 'DENY', reasons: stored.reasons };
+}
+
+export function readRequest(
+  { lane, tenantId }: Pick<PinnedIntake, 'lane' | 'tenantId'>,
+  document: JsonValue,
+): ExecuteRequest | AgentEnvelope {
+  const schema = { 1: executeRequestSchema, 2: agentEnvelopeSchema }[lane as number];
+  if (schema === undefined) {
+    // A newer worker may know the type, so the admission stays pending.
+    throw new Error(`this version does not know request type ${String(lane)}`);
+  }
+  const request = schema.parse(document);
+  if (request.tenant_id === tenantId) return request;
+  throw new IntakeMismatchError(
+    'the request names a tenant other than the tenant of its admission',
+  );
+}
+
+/** The stored admission differs from the accepted one, so it must not be committed. */
+export class IntakeMismatchError extends Error {}

@@ -5,14 +5,14 @@ import type { Counters } from '#protocol/policy-input';
 import { packageRoot } from '#runtime/process/files';
 import type { PolicyFiles } from '#sql/admissions/policies';
 import { readSchema, type Type, within } from './cedar-schema.js';
-import { budgetsRecord } from './counters.js';
 import {
+  budgetsRecord,
   type DeclaredFacts,
   declaredFacts,
   FACT_RULE,
   factsRecord,
   REQUIRED_FOR,
-} from './facts.js';
+} from './cedar-context.js';
 import { SCHEMA_FILE } from './policy-set.js';
 
 let text: string | undefined;

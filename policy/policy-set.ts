@@ -6,13 +6,14 @@ import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import type { Counters } from '#protocol/policy-input';
 import { attempt } from '#protocol/errors';
 import { canonicalize, type JsonValue, parseStrict } from '#protocol/json';
+import { FACT_NAME_PATTERN, NAME_FAULT } from '#protocol/schemas/facts';
 import { safeParse } from '#protocol/schemas/messages';
+import { ACTION_PATTERN, isAscending } from '#protocol/schemas/primitives';
 import { utf8 } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
-import { countersSchema } from './counters.js';
 
 /** The texts do not parse, do not validate, or do not match their digest. */
 export class PolicySetError extends OperatorError {}
@@ -43,6 +44,25 @@ async function readCounters(folder: string): Promise<Counters> {
   const isThere = (await readdir(folder)).includes(COUNTERS_FILE);
   return isThere ? parseCounters(await readFile(join(folder, COUNTERS_FILE))) : {};
 }
+
+const counterSchema = z.strictObject({
+  /** The counted actions; null means all. */
+  actions: z
+    .array(z.string().regex(ACTION_PATTERN, 'expected an action'))
+    .min(1, 'expected at least one action, or null for all')
+    .refine(isAscending, 'expected distinct actions in ascending order')
+    .nullable(),
+  /** The fact that the counter sums; null for a counter of actions. */
+  sum: z.string().regex(FACT_NAME_PATTERN, 'expected the name of a fact').nullable(),
+  per: z.enum(['tenant', 'agent', 'run']),
+  window: z.enum(['day', 'run']),
+});
+
+const countersSchema: z.ZodType<Counters> = z.record(
+  z.string().regex(FACT_NAME_PATTERN),
+  counterSchema,
+  { error: ({ code }) => (code === 'invalid_key' ? NAME_FAULT : undefined) },
+);
 
 /** @throws PolicySetError */
 export function parseCounters(bytes: Uint8Array): Counters {

@@ -10,14 +10,17 @@ import type { PinnedIntake } from '#sql/proofs/rebuild-aep';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 import { type Budgets, type PolicyInput, budgetsOf, counterKey } from '#protocol/policy-input';
 import {
-  type Decision,
+  type PolicyDecision,
   evaluate,
   preparse,
   type PolicyEngine,
   type PreparedTexts,
   textsLoader,
+  deriveAep,
+  type DerivedAep,
+  IntakeMismatchError,
+  readIntake,
 } from './decide.js';
-import { deriveAep, type DerivedAep, IntakeMismatchError, readIntake } from './derive-aep.js';
 import {
   CEDAR_VERSION,
   engineOf,
@@ -134,7 +137,7 @@ export function decideUnder(
   other: ReplayPolicy,
   recorded: ReplayPolicy,
   input: PolicyInput,
-): Decision {
+): PolicyDecision {
   // With the run id '' for both, two counters have equal keys exactly if their definitions are equal.
   const shared = Object.entries(input.budgets).filter(([name]) => {
     const keys = [other, recorded].map(({ counters }) => {

@@ -7,9 +7,8 @@ import { type AppliedCounter, counterId, counterRefs } from '#sql/admissions/cou
 import type { DecidedAdmission } from '#sql/admissions/decided';
 import { type DecidedState, stateOf } from '#sql/batches/chunks';
 import { policyInputOf, readStoredApproval } from '#sql/proofs/rebuild-aep';
-import { beforesIn, type CounterValues, applyMoves, movesOf } from './counters.js';
-import type { PolicyEngine } from './decide.js';
-import { rejectionIn } from './derive-aep.js';
+import { beforesIn, type CounterValues, applyMoves, movesOf } from './cedar-context.js';
+import { type PolicyEngine, rejectionIn } from './decide.js';
 
 export interface Change {
   proof_id: string;

@@ -7,7 +7,7 @@ import { packageRoot } from '#runtime/process/files';
 import type { ProgramContext } from '#runtime/process/lifecycle';
 import { assertRole, type Program } from '#sql/db/roles';
 import { type Pool, requireOwnSession } from '#sql/db/transaction';
-import { recordHeartbeat } from '#sql/ops/heartbeats';
+import { recordHeartbeat } from '#sql/ops/queries';
 import { migrationNames, requireSchema } from '#sql/schema/migrate';
 
 export const MIGRATIONS = join(packageRoot, 'sql', 'migrations');

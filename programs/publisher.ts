@@ -2,8 +2,13 @@ import { statfs } from 'node:fs/promises';
 import { DatabaseLease } from '#publisher/registry/lease';
 import { formatVkey } from '#protocol/note';
 import { logKeysOf } from '#protocol/state/log-keys';
-import { createPublisher, type Publisher } from '#publisher/publisher';
-import { publisherReadiness, runPublisher, type CycleObserver } from '#publisher/run';
+import {
+  createPublisher,
+  type Publisher,
+  publisherReadiness,
+  runPublisher,
+  type CycleObserver,
+} from '#publisher/publisher';
 import { sqlRegistry } from '#publisher/registry/sql-registry';
 import { makeFolder } from '#runtime/process/files';
 import { publisherConfig } from '#runtime/config';
@@ -18,7 +23,7 @@ import { monotonicClock, systemClock } from '#runtime/clock';
 import { WakeableSleep, withTimeout } from '#runtime/concurrency';
 import { mapStartupDbErrors } from '#sql/db/errors';
 import { logStateKeys, signingLock } from '#sql/lifecycle/log-keys';
-import { VERDICTS_CHANNEL } from '#sql/log/public-entries';
+import { VERDICTS_CHANNEL } from '#sql/log/log';
 import { startHeartbeat, assertDatabase } from './database.js';
 import { spanRecorder } from './metrics/traces.js';
 import { publisherMetrics } from './metrics/publisher.js';

@@ -12,8 +12,7 @@ import {
   type DrainConfig,
   type StartConfig,
 } from '#runtime/config';
-import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
-import { isKeyUri, type Signer } from '#runtime/crypto/key-uri';
+import { createSigningKey, nativeSha256, isKeyUri, type Signer } from '#runtime/crypto/node';
 import { openSigner } from '#runtime/crypto/signer';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/start';
 import { createPrivateFile, makeFolder, makePublicFolder } from '#runtime/process/files';

@@ -15,9 +15,8 @@ import {
 import { formatTime, parseTime } from '#protocol/time';
 import type { CycleContext, PublicState } from './context.js';
 import { LeaseLostError, mismatch } from './errors.js';
-import { type PublishInputs, requireSigningKey } from './plan/inputs.js';
+import { type PublishInputs, requireSigningKey, storeNextShares } from './plan/inputs.js';
 import { keysAtEnd, snapshotAt } from './plan/public-state.js';
-import { storeNextShares } from './plan/snapshot-entries.js';
 import { logFiles, type TreeHead, VerifiedTree } from './plan/tree.js';
 import { rootOf } from './store/maps.js';
 import type { Published } from './store/published-files.js';

@@ -5,14 +5,13 @@ import type { PinnedKeys } from '#protocol/snapshot/trust';
 import type { LogState } from '#protocol/state/log-state';
 import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/process/log';
-import type { LatestInputs } from '#sql/log/public-entries';
+import type { LatestInputs } from '#sql/log/log';
 import type { TreeHead, VerifiedTree } from './plan/tree.js';
-import type { Signer } from '#runtime/crypto/key-uri';
+import type { Signer } from '#runtime/crypto/node';
 import type { Cosigner } from './cosigner.js';
 import type { Leadership } from './registry/lease.js';
 import type { RegistryView, Replica } from './registry/sql-registry.js';
-import type { SnapshotReader, SnapshotWriter } from './store/published-files.js';
-import type { Janitor } from './store/janitor.js';
+import type { SnapshotReader, SnapshotWriter, Janitor } from './store/published-files.js';
 import type { StoredMaps } from './store/maps.js';
 
 /** The public state of the log at a size, with the share tokens and packages to publish with it. */

@@ -13,15 +13,13 @@ import {
   requireSigningKey,
   type VerifiedCheckpoint,
   storedCheckpoint,
-} from './plan/inputs.js';
-import { advance, EMPTY_STATE, startingState } from './plan/public-state.js';
-import { applyShares } from './plan/shares.js';
-import {
   requireClaimed,
   requireSameMap,
   requireStoredShares,
   unsignedSnapshots,
-} from './plan/snapshot-entries.js';
+} from './plan/inputs.js';
+import { advance, EMPTY_STATE, startingState } from './plan/public-state.js';
+import { applyShares } from './plan/shares.js';
 import { leafFiles } from './plan/tree.js';
 import { replicaBehind, splitRegistry } from './registry/sql-registry.js';
 import type { Published } from './store/published-files.js';

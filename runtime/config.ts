@@ -9,7 +9,7 @@ import {
   read as readSettings,
   type Values,
 } from './config/read.js';
-import { isKeyUri } from './crypto/key-uri.js';
+import { isKeyUri } from './crypto/node.js';
 import { LOG_LEVELS, type LogLevel } from './process/log.js';
 
 export { ConfigError, type Environment } from './config/read.js';

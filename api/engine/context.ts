@@ -1,4 +1,4 @@
-import type { Limits } from '#runtime/concurrency/limiter';
+import type { Limits } from '#runtime/concurrency';
 import type { Clock } from '#runtime/clock';
 import type { RedisClient } from '#runtime/queue/redis';
 import type { Tracing } from '#runtime/ops/tracing';
@@ -69,7 +69,10 @@ export interface EngineContext {
   metrics?: EngineMetrics;
 }
 
-/** Runs queries on a connection on which row-level security shows only rows of the tenant. */
+/**
+ * Runs a query for a tenant, within `TENANT_CONNECTIONS`. The connection shows no rows of tenants: each query names its
+ * tenant with `asTenants`, `readAsTenants` or `changeAsTenants`.
+ */
 export type QueryTenant = <Args extends unknown[], T>(
   tenantNo: number,
   work: (sql: Pool, tenantNo: number, ...args: Args) => Promise<T>,

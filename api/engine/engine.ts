@@ -1,5 +1,5 @@
 import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
-import { BusyError, Limiter } from '#runtime/concurrency/limiter';
+import { BusyError, Limiter } from '#runtime/concurrency';
 import { logRarely } from '#runtime/process/log';
 import {
   isLockTimeout,
@@ -11,7 +11,7 @@ import { DamagedEntryError } from '#sql/proofs/read';
 import { readScript } from '../pages/assets.js';
 import { createAuthenticate } from './http/authenticate.js';
 import { type EngineContext, type QueryTenant, TENANT_CONNECTIONS } from './context.js';
-import { requestContext, addLogFields, requestIdOf } from './http/request-context.js';
+import { requestContext, addLogFields, requestIdOf } from './http/respond.js';
 import type { EngineDeps } from './operation.js';
 import { OPERATIONS } from './operations.js';
 import { Problem, sendProblem, type ProblemCode } from './http/problem.js';

@@ -32,9 +32,8 @@ import {
 } from './page/document.js';
 import { membersIn, readAnswer, textOf, type PageModel } from './page/relayed.js';
 import { verdictView } from './page/verdict-view.js';
-import { whenFetched } from './snapshot/pages.js';
+import { whenFetched, type Snapshot } from './snapshot/snapshot.js';
 import { currentValidSnapshot } from './snapshot/poller.js';
-import type { Snapshot } from './snapshot/snapshot.js';
 
 const CONTENT_POLICY = pagePolicy("'self'");
 

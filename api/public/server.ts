@@ -17,9 +17,8 @@ import { type PublicContext, type Exchange, pathPattern } from './operation.js';
 import { OPERATIONS } from './operations.js';
 import { readScript } from '../pages/assets.js';
 import { Checkpoints } from './log/checkpoints.js';
-import type { PageMemory } from './snapshot/pages.js';
+import type { PageMemory, Snapshot } from './snapshot/snapshot.js';
 import { SnapshotPoller } from './snapshot/poller.js';
-import type { Snapshot } from './snapshot/snapshot.js';
 import type { SnapshotSource } from './snapshot/source.js';
 
 export interface PublicServerOptions

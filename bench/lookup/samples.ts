@@ -2,7 +2,7 @@ import { randomInt } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { newUuidHex } from '#api/engine/http/request-context';
+import { newUuidHex } from '#sql/db/columns';
 import { writePaths } from '../harness/wrk.js';
 import { PROOF_PATH, readiness } from '../harness/public-api.js';
 

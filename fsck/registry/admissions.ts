@@ -6,7 +6,7 @@ import {
   type AdmissionRow,
   batchesFrom,
   type CheckedBatch,
-  STRAYS,
+  ORPHAN_ROWS,
   unstoredRegistrations,
 } from '#sql/fsck/admissions';
 import type { FindingCode, Report } from '../findings.js';
@@ -110,7 +110,11 @@ function batchFault(batch: CheckedBatch): string | null {
   return null;
 }
 
-const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: string][] = [
+const ORPHAN_ROW_FINDINGS: [
+  query: keyof typeof ORPHAN_ROWS,
+  code: FindingCode,
+  expected: string,
+][] = [
   ['batches', 'batch_differs', 'the batch that other rows refer to'],
   ['twice', 'intake_contradicts', 'no row, because svc.chunk_pending already has the admission'],
   ['packages', 'package_differs', 'the package of these members'],
@@ -132,9 +136,9 @@ const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: 
 ];
 
 /** Reports rows that contradict another row, or refer to a missing row. */
-export async function checkStrays({ keys, sql, findings }: RegistryContext): Promise<void> {
-  for (const [query, code, expected] of STRAY_FINDINGS) {
-    for (const { at } of await STRAYS[query](sql, MAX_ROWS)) findings.add(code, at, expected);
+export async function checkOrphanRows({ keys, sql, findings }: RegistryContext): Promise<void> {
+  for (const [query, code, expected] of ORPHAN_ROW_FINDINGS) {
+    for (const { at } of await ORPHAN_ROWS[query](sql, MAX_ROWS)) findings.add(code, at, expected);
   }
   const adopted = await adoptedRanges(sql);
   const activated = keys.entries.flatMap(({ entry, leafIndex }) =>

@@ -1,5 +1,5 @@
 import { approvalAt } from '#protocol/approvals';
-import { isPlaceOf } from '#sql/admissions/runs';
+import { isPlaceOf } from '#sql/admissions/references';
 import { isReasonOf, readEntry } from '#protocol/entries';
 import type { KeyState } from '#protocol/keys';
 import type { Aep } from '#protocol/schemas/aep';

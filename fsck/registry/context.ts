@@ -10,7 +10,7 @@ import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { KeyStates } from '#protocol/state/log-keys';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import type { Pool } from '#sql/db/transaction';
-import { NO_KEYS_DIGEST, nextKeysDigest } from '#sql/log/leaf-checks';
+import { NO_KEYS_DIGEST, nextKeysDigest } from '#sql/log/keys';
 import type { Findings, Report } from '../findings.js';
 
 export interface RegistryContext {

@@ -29,7 +29,7 @@ export function allTokens({ sql }: RegistryContext): AsyncGenerator<CheckedToken
 }
 
 /** Checks the members of packages, the targets and expiries of tokens, and all change numbers. */
-export async function checkGrants(ctx: RegistryContext): Promise<void> {
+export async function checkShares(ctx: RegistryContext): Promise<void> {
   const { sql, findings } = ctx;
   for await (const packages of allPackages(ctx)) {
     for (const { packageId, membersHash, proofIds, areFit } of packages) {

@@ -6,8 +6,7 @@ import { parseTime } from '#protocol/time';
 import { isSignedVerdict } from '#protocol/state/log-keys';
 import { rootFromTiles } from '#protocol/tiles';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
-import { tileCache } from '#sql/log/log';
-import { verdictEntriesFrom } from '#sql/log/public-entries';
+import { tileCache, verdictEntriesFrom } from '#sql/log/log';
 import { failedOtherwise, verdictsForLeaves } from '#sql/log/verdicts';
 import type { RegistryContext } from './context.js';
 

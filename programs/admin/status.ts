@@ -1,6 +1,6 @@
 import { isConnectionLost, isStatementTimeout, isUnavailable } from '#sql/db/errors';
 import { isInRecovery } from '#sql/db/transaction';
-import { recordMaintenance } from '#sql/ops/maintenance';
+import { recordMaintenance } from '#sql/ops/queries';
 import { activeKeys } from './signing-keys.js';
 import { type AddCommand, type Admin, Outcome, plain, readable } from './command.js';
 import { checkPublicApi, readFacts, type Facts, PROGRAMS, UNKNOWN_SIGNER } from './status/facts.js';

@@ -16,7 +16,7 @@ import { OperatorError } from '#runtime/process/operator-error';
 import { isBucket, openStore } from '#runtime/store/open';
 import { filesIn } from '#runtime/store/store';
 import { isInRecovery } from '#sql/db/transaction';
-import { recordFsck, recordMaintenance } from '#sql/ops/maintenance';
+import { recordFsck, recordMaintenance } from '#sql/ops/queries';
 import { openFiles } from '#sdk/cli/monitor/files';
 import { safeJson } from '#sdk/cli/terminal';
 import { plain, plainLines } from '../admin/command.js';

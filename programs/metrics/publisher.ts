@@ -2,12 +2,11 @@ import { statfs } from 'node:fs/promises';
 import type { OpenedLocation } from '#protocol/snapshot/location';
 import { parseTime } from '#protocol/time';
 import { LeaseLostError } from '#publisher/errors';
-import type { CycleObserver } from '#publisher/run';
+import type { CycleObserver } from '#publisher/publisher';
 import { addGauges, distribution, SECONDS, Tally, type Registry } from '#runtime/ops/instruments';
 import type { Clock } from '#runtime/clock';
 import { StoreError } from '#runtime/store/store';
-import { readUpkeep } from '#sql/ops/maintenance';
-import { databaseBytes, logAndCheckpoint } from '#sql/ops/queries';
+import { readUpkeep, databaseBytes, logAndCheckpoint } from '#sql/ops/queries';
 import type { Readings } from './readings.js';
 import { snapshotGauges } from './snapshot.js';
 

@@ -3,8 +3,7 @@ import { withTimeout } from '#runtime/concurrency';
 import type { ProgramContext } from '#runtime/process/lifecycle';
 import { addGauges, Tally, type Registry } from '#runtime/ops/instruments';
 import { connect } from '#runtime/postgres/connect';
-import type { Pool } from '#sql/db/transaction';
-import { databaseTime } from '#sql/log/verdicts';
+import { type Pool, databaseTime } from '#sql/db/transaction';
 
 export type Readings = ReturnType<typeof databaseReadings>;
 

@@ -1,5 +1,5 @@
 import { OperatorError } from '#runtime/process/operator-error';
-import { type Db, type Pool, readSnapshot } from '#sql/db/transaction';
+import { type Db, type Pool, readSnapshot, databaseTime } from '#sql/db/transaction';
 import { packageRows, shareChangesSince, sharesNow } from '#sql/lifecycle/share-tokens';
 import { keyEntries, undelegatedKeyEntries } from '#sql/log/keys';
 import {
@@ -14,9 +14,9 @@ import {
   endedSize,
   insertCheckpoint,
   latestCheckpoint,
+  appendSnapshot,
+  latestInputs,
 } from '#sql/log/log';
-import { appendSnapshot, latestInputs } from '#sql/log/public-entries';
-import { databaseTime } from '#sql/log/verdicts';
 import { type DatabaseServer, serverOf } from '#sql/schema/migrate';
 
 /** The publisher's queries. Imported queries are documented where they are defined. */

@@ -7,8 +7,7 @@ import type { MapChange } from '#protocol/map/update';
 import { pageIdOf, pagePath, type SnapshotLocation } from '#protocol/snapshot/location';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { LostPageError } from '../errors.js';
-import type { SnapshotReader, SnapshotWriter } from './published-files.js';
-import type { Janitor } from './janitor.js';
+import type { SnapshotReader, SnapshotWriter, Janitor } from './published-files.js';
 
 export const EMPTY_ROOT = mapRoot(nativeSha256, []);
 export const rootOf = (head: MapHead): Uint8Array => head?.hash ?? EMPTY_ROOT;

@@ -1,4 +1,4 @@
-import { equalBytes, fromUtf8 } from '#protocol/bytes';
+import { equalBytes, fromUtf8, fromHex } from '#protocol/bytes';
 import { type Checkpoint, openCheckpointNote } from '#protocol/checkpoint';
 import { attempt } from '#protocol/errors';
 import {
@@ -7,12 +7,14 @@ import {
   noteIn,
   openLocation,
   type OpenedLocation,
+  pagePath,
 } from '#protocol/snapshot/location';
 import type { Vkey } from '#protocol/note';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import type { SnapshotStore } from '#runtime/store/store';
 import { nativeCrypto, nativeVerify } from '#runtime/crypto/node';
-import { FatalPublishError, unknownSigner, LeaseLostError } from '../errors.js';
+import { FatalPublishError, unknownSigner, LeaseLostError, LostPageError } from '../errors.js';
+import { push } from '#protocol/map/page';
 
 /** The published snapshot, verified with the pinned keys. */
 export interface Published extends OpenedLocation {
@@ -198,5 +200,120 @@ export class SnapshotWriter {
   private count(bytes: Uint8Array): void {
     this.bytesWritten += bytes.length;
     this.filesWritten += 1;
+  }
+}
+
+/** Replaced files stay at least this long, because readers may have an older snapshot. */
+const KEEP_MS = 60 * 60 * 1000;
+const SWEEP_EVERY_MS = 5 * 60 * 1000;
+
+/** The first 52 bits of a name identify a page: a collision only keeps an unreferenced page. */
+const keyOf = (name: string): number => Number.parseInt(name.slice(0, 13), 16);
+const pathOf = (name: string): string => pagePath({ digest: fromHex(name) });
+
+/**
+ * Removes superseded pages, pages that a publisher wrote before a crash, and partial tiles whose full
+ * tile exists (until then, C2SP tlog-tiles requires the partial tiles).
+ *
+ * Replacement times are not stored. A file is removed after this process has seen it unreferenced for
+ * the whole retention time, so a restart only delays removal.
+ */
+export class Janitor {
+  private readonly unreferencedSince = new Map<string, number>();
+  /** The partial tiles of each tile that is not full yet. */
+  private readonly partial = new Map<string, string[]>();
+  private hasScanned = false;
+  private sweptAt = -Infinity;
+
+  /** @param progress called for each listed file, because a scan of a large log takes minutes in a bucket */
+  constructor(
+    private readonly store: SnapshotStore,
+    private readonly progress: () => void = () => undefined,
+  ) {}
+
+  /** Records that the published maps no longer have pages with these names. */
+  supersede(names: Iterable<string>, now: number): void {
+    for (const name of names) this.unreferencedSince.set(pathOf(name), now);
+  }
+
+  /** Records that these tiles are stored. */
+  wrote(tiles: Iterable<{ path: string }>, now: number): void {
+    for (const { path } of tiles) {
+      const [tile = '', width] = path.split('.p/');
+      if (width !== undefined) push(this.partial, tile, path);
+      else {
+        for (const one of this.partial.get(tile) ?? []) this.unreferencedSince.set(one, now);
+        this.partial.delete(tile);
+      }
+    }
+  }
+
+  /** Records that a map will have a page with this name again. */
+  keep(name: string): void {
+    this.unreferencedSince.delete(pathOf(name));
+  }
+
+  /** Lets the next sweep look for files that no cycle recorded, such as the pages of a failed cycle. */
+  scanAgain(): void {
+    this.hasScanned = false;
+  }
+
+  /**
+   * Removes files if the interval has passed; only for the lease holder.
+   *
+   * @param live the names of the pages of the published maps
+   * @throws LostPageError when one of these pages is missing
+   */
+  async sweep(live: () => AsyncIterable<string>, now: number): Promise<string[]> {
+    if (now - this.sweptAt < SWEEP_EVERY_MS) return [];
+    this.sweptAt = now;
+    if (!this.hasScanned) await this.scan(live(), now);
+    const over = [...this.unreferencedSince].filter(([, since]) => now - since >= KEEP_MS);
+    const removed = over.map(([path]) => path);
+    await this.store.remove(removed);
+    for (const path of removed) this.unreferencedSince.delete(path);
+    return removed;
+  }
+
+  private async scan(live: AsyncIterable<string>, now: number): Promise<void> {
+    const isLive = new Set<number>();
+    for await (const name of live) {
+      isLive.add(keyOf(name));
+      this.progress();
+    }
+    const found = new Set<number>();
+    for await (const path of this.list('map')) {
+      const key = keyOf(path.slice(path.lastIndexOf('/') + 1));
+      if (isLive.has(key)) {
+        found.add(key);
+        this.unreferencedSince.delete(path);
+      } else this.unreferenced(path, now);
+    }
+    if (found.size < isLive.size) {
+      throw new LostPageError(
+        `${isLive.size - found.size} pages of the published maps are missing`,
+      );
+    }
+    this.partial.clear();
+    let full = '';
+    for await (const path of this.list('tile')) {
+      // In a list in ascending order, a full tile precedes its partial tiles.
+      const [tile = '', width] = path.split('.p/');
+      if (width === undefined) full = path;
+      else if (tile === full) this.unreferenced(path, now);
+      else push(this.partial, tile, path);
+    }
+    this.hasScanned = true;
+  }
+
+  private unreferenced(path: string, now: number): void {
+    if (!this.unreferencedSince.has(path)) this.unreferencedSince.set(path, now);
+  }
+
+  private async *list(folder: string): AsyncGenerator<string> {
+    for await (const path of this.store.list(folder)) {
+      this.progress();
+      yield path;
+    }
   }
 }

@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import * as z from 'zod';
-import { isKeyUri } from '../crypto/key-uri.js';
+import { isKeyUri } from '../crypto/node.js';
 import { isPostgresUrl } from '../postgres/hosts.js';
 import { LOG_LEVELS } from '../process/log.js';
 import { readRedisAddress } from '../queue/redis-address.js';

@@ -1,6 +1,6 @@
 import { GetPublicKeyCommand, KMSClient, SignCommand } from '@aws-sdk/client-kms';
 import { OperatorError } from '../process/operator-error.js';
-import { publicKeyInSpki, type Signer } from './key-uri.js';
+import { publicKeyInSpki, type Signer } from './node.js';
 
 const TIMEOUT_MS = 5_000;
 

@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { attempt } from '#protocol/errors';
 import { readPrivateFile } from '../process/files.js';
 import { OperatorError } from '../process/operator-error.js';
-import { publicKeyInSpki, type Signer } from './key-uri.js';
+import { publicKeyInSpki, type Signer } from './node.js';
 
 /** A call fails after this time, so that a silent device cannot stall the program. */
 const TIMEOUT_MS = 5_000;

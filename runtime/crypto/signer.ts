@@ -1,6 +1,5 @@
 import { OperatorError } from '../process/operator-error.js';
-import { isKeyUri, type Signer } from './key-uri.js';
-import { loadSigningKey, nativeVerify } from './node.js';
+import { isKeyUri, type Signer, loadSigningKey, nativeVerify } from './node.js';
 
 const SELF_TEST = Buffer.from('self-test of a signing key\n');
 

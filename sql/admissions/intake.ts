@@ -8,7 +8,7 @@ import {
   scopeOf,
   type Transaction,
 } from '../db/transaction.js';
-import type { RunPlace } from './runs.js';
+import type { RunPlace } from './references.js';
 
 /** The request type: 1 is execute, 2 is agent. */
 export type Lane = 1 | 2;

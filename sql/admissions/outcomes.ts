@@ -1,7 +1,7 @@
 import { attempt } from '#protocol/errors';
 import type { Effect } from '#protocol/status';
 import { packRequestIds, type RequestIds, unpackRequestIds } from '#runtime/http/request-ids';
-import { arrayOf, slices, unpackIds, valueOf } from '../db/columns.js';
+import { arrayOf, slices, unpackIds } from '../db/columns.js';
 import {
   type Db,
   type Pool,
@@ -204,42 +204,3 @@ export function announcedIn(payload: string): {
   const tenants = others.length > ids.length ? others.pop()!.split(',') : [];
   return { ids, requests: unpackRequestIds(others.join(' '), ids), tenants };
 }
-
-export interface PendingPlace {
-  acceptedAt: Date;
-  proofId: string;
-  tenantNo: number;
-}
-
-/**
- * Pending admissions accepted more than `ms` milliseconds ago, oldest first, from `after` on, so
- * that callers can skip admissions that cannot be committed. Includes admissions accepted more than
- * a day in the future: `claimPending` claims these, so that they are rejected. Excludes pending
- * chunks, which have leases.
- */
-export function pendingOlderThan(
-  sql: Db,
-  ms: number,
-  limit: number,
-  after: PendingPlace | null = null,
-): Promise<PendingPlace[]> {
-  return sql<PendingPlace[]>`
-    select proof_id as "proofId", accepted_at as "acceptedAt",
-      (select tenant_no from svc.intake i where i.proof_id = p.proof_id) as "tenantNo"
-    from svc.intake_pending p
-    where (accepted_at < now() - ${`${ms} milliseconds`}::interval
-        or accepted_at > now() + interval '1 day')
-      and (accepted_at, proof_id) > (${after?.acceptedAt ?? new Date(0)}::timestamptz,
-        ${after?.proofId ?? '0'.repeat(32)}::uuid)
-    order by accepted_at, proof_id limit ${limit}`;
-}
-
-/** Whether anything is pending that the requeue may have to retry. */
-export const isAnythingPending = (sql: Db): Promise<boolean> =>
-  valueOf(sql`
-    select exists (select from svc.intake_pending) or exists (select from svc.revocation_pending)
-      or exists (select from svc.chunk_pending) or exists (select from svc.batch_watch)`);
-
-/** How many admissions of all tenants are pending; counting stops at `most`. */
-export const pendingDepth = (sql: Db, most: number): Promise<number> =>
-  valueOf(sql`select svc.pending_depth(${most})`);

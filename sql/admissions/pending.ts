@@ -1,5 +1,5 @@
 import { type Db, type Fragment, pipeline, type Transaction } from '../db/transaction.js';
-import { arrayOf, batchIdOf, bytesInJson, unpackIds } from '../db/columns.js';
+import { arrayOf, batchIdOf, bytesInJson, unpackIds, valueOf } from '../db/columns.js';
 import {
   lastTile,
   type LastTile,
@@ -323,3 +323,42 @@ export async function storeRejections(
       ${refusals.map(({ detail }) => detail)}::text[])`;
   await tx`update svc.intake set refused = true where proof_id = any(${ids}::uuid[])`;
 }
+
+export interface PendingPlace {
+  acceptedAt: Date;
+  proofId: string;
+  tenantNo: number;
+}
+
+/**
+ * Pending admissions accepted more than `ms` milliseconds ago, oldest first, from `after` on, so
+ * that callers can skip admissions that cannot be committed. Includes admissions accepted more than
+ * a day in the future: `claimPending` claims these, so that they are rejected. Excludes pending
+ * chunks, which have leases.
+ */
+export function pendingOlderThan(
+  sql: Db,
+  ms: number,
+  limit: number,
+  after: PendingPlace | null = null,
+): Promise<PendingPlace[]> {
+  return sql<PendingPlace[]>`
+    select proof_id as "proofId", accepted_at as "acceptedAt",
+      (select tenant_no from svc.intake i where i.proof_id = p.proof_id) as "tenantNo"
+    from svc.intake_pending p
+    where (accepted_at < now() - ${`${ms} milliseconds`}::interval
+        or accepted_at > now() + interval '1 day')
+      and (accepted_at, proof_id) > (${after?.acceptedAt ?? new Date(0)}::timestamptz,
+        ${after?.proofId ?? '0'.repeat(32)}::uuid)
+    order by accepted_at, proof_id limit ${limit}`;
+}
+
+/** Whether anything is pending that the requeue may have to retry. */
+export const isAnythingPending = (sql: Db): Promise<boolean> =>
+  valueOf(sql`
+    select exists (select from svc.intake_pending) or exists (select from svc.revocation_pending)
+      or exists (select from svc.chunk_pending) or exists (select from svc.batch_watch)`);
+
+/** How many admissions of all tenants are pending; counting stops at `most`. */
+export const pendingDepth = (sql: Db, most: number): Promise<number> =>
+  valueOf(sql`select svc.pending_depth(${most})`);

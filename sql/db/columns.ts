@@ -1,3 +1,6 @@
+import { v7 as uuidv7 } from 'uuid';
+import { newProofId } from '#protocol/ids';
+
 /** Inserts pass one array per column, so that the statement is the same for any number of rows and is planned once. */
 
 /** An array parameter of values that need no quoting: numbers, times, uuids. */
@@ -43,6 +46,11 @@ export const bytesInJson = (text: string): Buffer => Buffer.from(text.slice(2), 
 /** A connection reads and accepts uuids as 32 lower-case hex digits; PostgreSQL's text has hyphens. */
 export function fromUuid(uuid: string): string {
   return uuid.replaceAll('-', '');
+}
+
+/** A new registry id in hex: a UUIDv7 that contains the log's shard number, always 0. */
+export function newUuidHex(): string {
+  return newProofId(uuidv7());
 }
 
 /** The hex digits of a `package_id` or `batch_id`. */

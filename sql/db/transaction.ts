@@ -143,6 +143,10 @@ export async function requirePrimary(sql: Db): Promise<void> {
   end $$`;
 }
 
+/** The database's time, in epoch milliseconds: every time in the log comes from its clock. */
+export const databaseTime = async (sql: Db): Promise<number> =>
+  (await valueOf<Date>(sql`select date_trunc('milliseconds', clock_timestamp())`)).getTime();
+
 /** An id with its tenant: the query sees only rows of that tenant. */
 export interface OwnId {
   tenantNo: number;

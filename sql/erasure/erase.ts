@@ -3,10 +3,8 @@ import { type ErasureEntry, MAX_RANGES } from '#protocol/schemas/log-entry';
 import { formatTime } from '#protocol/time';
 import { holdApprovals } from '../admissions/approvals.js';
 import { firstRow, slices, valuesOf } from '../db/columns.js';
-import type { Db, Transaction } from '../db/transaction.js';
-import { entriesWhere } from '../log/log.js';
-import { appendErasure } from '../log/public-entries.js';
-import { databaseTime } from '../log/verdicts.js';
+import { type Db, type Transaction, databaseTime } from '../db/transaction.js';
+import { entriesWhere, appendErasure } from '../log/log.js';
 import { AdministrationError } from '../tenants/audit.js';
 
 export interface ErasureOrder {

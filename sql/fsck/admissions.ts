@@ -172,7 +172,7 @@ type Query = (sql: Pool, limit: number) => Promise<{ at: string }[]>;
  * Queries for rows that must not exist or whose counterpart is missing, each as its table and key.
  * Each query reads one snapshot, so that it sees concurrent inserts completely.
  */
-export const STRAYS = {
+export const ORPHAN_ROWS = {
   /** Missing batches that other rows refer to. */
   batches: (sql, limit) => sql`
     select distinct 'svc.batch batch_id=batch_' || replace(s.batch_id::text, '-', '') as at from (

@@ -1,4 +1,4 @@
-import type { RunPlace } from '../admissions/runs.js';
+import { type RunPlace, readApprovals } from '../admissions/references.js';
 import type { VerdictInHistory } from '#protocol/history';
 import type { Budgets } from '#protocol/policy-input';
 import { type Tile, TILE_WIDTH } from '#protocol/tiles';
@@ -8,7 +8,6 @@ import { type LeafEvidence, leafOf, type ProofRow } from '../log/leaf-checks.js'
 import { entryColumns, PROOF, type EntryRow, type StoredCheckpoint } from '../log/log.js';
 import type { Expiry } from '../log/verdicts.js';
 import { otherAepColumns, rebuildAep, type AepRow } from '../proofs/rebuild-aep.js';
-import { readApprovals } from '../proofs/second-decisions.js';
 
 export interface StoredVerdict extends VerdictInHistory {
   firstIndex: number;

@@ -7,11 +7,10 @@ import type { LogKey } from '#protocol/state/log-state';
 import { formatTime } from '#protocol/time';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { valueOf } from '../db/columns.js';
-import type { Db, Pool, Transaction } from '../db/transaction.js';
+import { type Db, type Pool, type Transaction, databaseTime } from '../db/transaction.js';
 import { appendEntries, lockHead } from '../log/append.js';
 import { type EntryBody, latestCheckpoint, latestCheckpointBy } from '../log/log.js';
 import { keyEntries } from '../log/keys.js';
-import { databaseTime } from '../log/verdicts.js';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
 
 const contextOf = (origin: string) => ({ ...nativeCrypto, origin });

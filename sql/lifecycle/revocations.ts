@@ -5,10 +5,16 @@ import { isProofOnly, type ArtifactKind, type Decided } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { firstRow } from '../db/columns.js';
-import { type Db, type Pool, type Transaction, asTenants, type OwnId } from '../db/transaction.js';
+import {
+  type Db,
+  type Pool,
+  type Transaction,
+  asTenants,
+  type OwnId,
+  databaseTime,
+} from '../db/transaction.js';
 import { appendEntries, lockHead, type NewEntry } from '../log/append.js';
 import { statusEntriesOf } from '../log/log.js';
-import { databaseTime } from '../log/verdicts.js';
 import { DamagedEntryError, statusesOf } from '../proofs/read.js';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
 

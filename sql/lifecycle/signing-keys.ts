@@ -8,10 +8,9 @@ import type { AepKeyEntry, KeyEntry } from '#protocol/schemas/log-entry';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
-import type { Db, Pool, Transaction } from '../db/transaction.js';
+import { type Db, type Pool, type Transaction, databaseTime } from '../db/transaction.js';
 import { appendEntries, lockHead } from '../log/append.js';
 import { keysInLog } from '../log/keys.js';
-import { databaseTime } from '../log/verdicts.js';
 
 /** The use of a key whose entries name it by `key_id`. */
 export type KeyUse = Extract<KeyEntry, { key_id: string }>['use'];

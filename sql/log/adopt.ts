@@ -1,6 +1,6 @@
 import { valueOf } from '../db/columns.js';
 import type { Db, Transaction } from '../db/transaction.js';
-import { publishing, readHeartbeats } from '../ops/heartbeats.js';
+import { publishing, readHeartbeats } from '../ops/queries.js';
 import { AdministrationError } from '../tenants/audit.js';
 
 // Adoption appends published leaves that a restored database lacks. Only the role svc_erase may call the SQL

@@ -1,8 +1,9 @@
 import { parseEntry, readEntry } from '#protocol/entries';
 import { attempt } from '#protocol/errors';
 import type { KeyedEntry } from '#protocol/keys';
+import { leafHash } from '#protocol/merkle';
 import { type KeyContext, KeyStates } from '#protocol/state/log-keys';
-import { nativeCrypto } from '#runtime/crypto/node';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import type { Db, Pool } from '../db/transaction.js';
 import { entriesWhere, type EntryBody } from './log.js';
 import { equalBytes } from '#protocol/bytes';
@@ -39,6 +40,16 @@ export async function keysInLog(
     rows.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) })),
   );
   return entries ?? null;
+}
+
+/** The digest of an empty key history. */
+export const NO_KEYS_DIGEST: Buffer = Buffer.alloc(32);
+
+/** Extends the hash chain over index and leaf hash of every key entry by one entry. */
+export function nextKeysDigest(digest: Uint8Array, leafIndex: number, body: Uint8Array): Buffer {
+  const index = Buffer.alloc(8);
+  index.writeBigUInt64BE(BigInt(leafIndex));
+  return Buffer.from(nativeSha256(Buffer.concat([digest, index, leafHash(nativeSha256, body)])));
 }
 
 /**

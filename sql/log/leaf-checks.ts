@@ -1,16 +1,14 @@
 import { parentOf, requestTypeOf } from '#protocol/aep';
 import type { RecordedApproval } from '#protocol/approvals';
 import { readEntry } from '#protocol/entries';
-import { leafHash } from '#protocol/merkle';
 import { type Aep, isReport } from '#protocol/schemas/aep';
 import type { LogEntry } from '#protocol/schemas/log-entry';
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
 import { parseTime } from '#protocol/time';
-import { nativeSha256 } from '#runtime/crypto/node';
 import type { Db } from '../db/transaction.js';
 import { erasedAmong } from './verdicts.js';
 import { otherAepColumns, rebuildAep, type AepRow, type BuiltAep } from '../proofs/rebuild-aep.js';
-import { readApprovals } from '../proofs/second-decisions.js';
+import { readApprovals } from '../admissions/references.js';
 import {
   entryColumns,
   entryOrEmpty,
@@ -123,14 +121,4 @@ export function filedEntry(
   const entry = readEntry(leaf.entry);
   if (entry === null || entry.type === 'proof' || entry.type !== leaf.kind) return null;
   return (entry.type === 'status' ? entry.proof_id : null) === leaf.filedUnder ? entry : null;
-}
-
-/** The digest of an empty key history. */
-export const NO_KEYS_DIGEST: Buffer = Buffer.alloc(32);
-
-/** Extends the hash chain over index and leaf hash of every key entry by one entry. */
-export function nextKeysDigest(digest: Uint8Array, leafIndex: number, body: Uint8Array): Buffer {
-  const index = Buffer.alloc(8);
-  index.writeBigUInt64BE(BigInt(leafIndex));
-  return Buffer.from(nativeSha256(Buffer.concat([digest, index, leafHash(nativeSha256, body)])));
 }

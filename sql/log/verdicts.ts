@@ -1,6 +1,6 @@
 import type { VerdictInHistory } from '#protocol/history';
 import type { ArtifactKind, Outcome } from '#protocol/status';
-import { arrayOf, firstRow, inMs, valueOf, valuesOf, type WithDates } from '../db/columns.js';
+import { arrayOf, firstRow, inMs, valuesOf, type WithDates } from '../db/columns.js';
 import type { Db, Transaction } from '../db/transaction.js';
 
 /** The part of the log, from leaf 0, that has verdicts without a gap. */
@@ -26,6 +26,15 @@ export interface NewVerdict {
   outcome: Outcome;
   expired: readonly ArtifactKind[];
   checks: unknown;
+}
+
+/** A verdict on one leaf, for the same tree as the verified prefix. */
+export function verdictOn(
+  leafIndex: number,
+  { treeSize, root }: Pick<NewVerdict, 'treeSize' | 'root'>,
+  found: Pick<NewVerdict, 'outcome' | 'expired' | 'checks'>,
+): NewVerdict {
+  return { prefix: null, firstIndex: leafIndex, lastIndex: leafIndex, treeSize, root, ...found };
 }
 
 export async function verifiedPrefix(sql: Db): Promise<VerifiedPrefix | null> {
@@ -139,6 +148,16 @@ export async function insertExpiries(sql: Db, expiries: Expiry[]): Promise<void>
     on conflict do nothing`;
 }
 
+export function kindsByLeaf(
+  expiries: readonly Omit<Expiry, 'expiresAt'>[],
+): Map<number, ArtifactKind[]> {
+  const kinds = new Map<number, ArtifactKind[]>();
+  for (const { leafIndex, kind } of expiries) {
+    kinds.set(leafIndex, [...(kinds.get(leafIndex) ?? []), kind]);
+  }
+  return kinds;
+}
+
 /**
  * Deletes and returns expiries that are due at `now`, in epoch milliseconds. The caller must write the verdicts about
  * these expiries in the same transaction.
@@ -180,10 +199,6 @@ export async function scrubUrgently(sql: Db, from: number, until: number): Promi
       urgent_until = greatest(urgent_until, ${until}),
       epoch = epoch + 1`;
 }
-
-/** The database's time, in epoch milliseconds: every time in the log comes from its clock. */
-export const databaseTime = async (sql: Db): Promise<number> =>
-  (await valueOf<Date>(sql`select date_trunc('milliseconds', clock_timestamp())`)).getTime();
 
 /**
  * Whether an erasure or an expiry is due by the database's clock, and the clock's time in epoch

@@ -1,9 +1,10 @@
-import { inMs, valueOf } from '../db/columns.js';
+import { inMs, valueOf, type WithDates } from '../db/columns.js';
 import type { Db, Fragment } from '../db/transaction.js';
 import { treeSize } from '../log/log.js';
 import { verifiedPrefix, scrubPosition, failedOf, voidedOf } from '../log/verdicts.js';
 
-// Queries for the metrics, which need no rights beyond those that the reporting programs already have.
+// Records of heartbeats and maintenance, and queries for metrics and status. The queries for metrics need no rights
+// beyond those that the reporting programs already have.
 
 /** The number of pending admissions, and the age of the oldest in milliseconds by the database's clock. */
 export async function pendingNow(sql: Db) {
@@ -113,5 +114,96 @@ export async function readOverview(sql: Db) {
     roles: [...roles],
     /** Signing keys of connected workers, from their application names. */
     workerKeys: workers.map(({ key }) => key),
+  };
+}
+
+/** The last report of a program instance; times in epoch milliseconds of the database. */
+export interface Heartbeat {
+  program: string;
+  startedAt: number;
+  beatAt: number;
+  /** The body of the program's `/readyz`. */
+  readiness: Readonly<Record<string, unknown>>;
+}
+
+export async function recordHeartbeat(sql: Db, instance: string, readiness: object): Promise<void> {
+  await sql`
+    select svc.record_heartbeat(${instance}::uuid, ${JSON.stringify(readiness)}::text::jsonb)`;
+}
+
+export async function readHeartbeats(sql: Db): Promise<Heartbeat[]> {
+  const rows = await sql<WithDates<Heartbeat, 'startedAt' | 'beatAt'>[]>`
+    select regexp_replace(role, '^svc_', '') as program, started_at as "startedAt", beat_at as "beatAt", readiness
+    from svc.heartbeat order by role, beat_at`;
+  return rows.map(inMs);
+}
+
+export interface Publishing {
+  /** Time of the last cycle that published a snapshot, or found it current, in epoch milliseconds of the database; null without a report. */
+  publishedAt: number | null;
+  /** The reason of the last fatal publish error; null after a later snapshot. */
+  refused: string | null;
+}
+
+export function publishing(heartbeats: readonly Heartbeat[]): Publishing {
+  const publishers = heartbeats.filter(({ program }) => program === 'publisher');
+  const published = publishers.flatMap(({ beatAt, readiness }) => {
+    const ago = readiness['published_ms_ago'];
+    return typeof ago === 'number' ? [beatAt - ago] : [];
+  });
+  const publishedAt = published.length === 0 ? null : Math.max(...published);
+  const refusals = publishers.filter(
+    ({ beatAt, readiness }) =>
+      typeof readiness['refused'] === 'string' && beatAt > (publishedAt ?? -Infinity),
+  );
+  const last = refusals.sort((a, b) => a.beatAt - b.beatAt).at(-1);
+  return { publishedAt, refused: last === undefined ? null : String(last.readiness['refused']) };
+}
+
+/**
+ * Records that a clean fsck of the registry, or a base backup, ended now; the role of the caller
+ * decides which of the two.
+ */
+export async function recordMaintenance(sql: Db): Promise<void> {
+  await sql`select svc.record_maintenance()`;
+}
+
+/** Records that fsck found corruption, or that a complete and clean run over registry and snapshot ended now. */
+export async function recordFsck(sql: Db, isCorrupt: boolean): Promise<void> {
+  await sql`select svc.record_fsck(${isCorrupt})`;
+}
+
+interface Maintenance {
+  kind: string;
+  since: Date;
+  endedAt: Date | null;
+  /** When fsck last found corruption; null after a clean run. */
+  failedAt: Date | null;
+}
+
+/** Reported as the lag of a slot whose WAL PostgreSQL has removed: its standby can never continue. */
+const LOST_BYTES = 1e15;
+
+/** Reads only views that every role may read; `pg_stat_replication` would need another privilege. */
+export async function readUpkeep(sql: Db) {
+  const rows = await sql<Maintenance[]>`
+    select kind, since, ended_at as "endedAt", failed_at as "failedAt"
+    from svc.maintenance order by kind`;
+  const [row] = await sql<[{ now: Date; archivedAt: Date | null; replicationBytes: number }]>`
+    select now(),
+      (select coalesce(last_archived_time, stats_reset, pg_postmaster_start_time()) from pg_stat_archiver
+        where current_setting('archive_mode') <> 'off') as "archivedAt",
+      (select coalesce(max(case when wal_status = 'lost' then ${LOST_BYTES}::numeric
+          else pg_current_wal_lsn() - restart_lsn end), 0)::bigint
+        from pg_replication_slots where not pg_is_in_recovery()) as "replicationBytes"`;
+  const { now, archivedAt, replicationBytes } = inMs(row);
+  return {
+    now,
+    /** The last clean fsck and the last base backup. `since` is the time of the migration. */
+    maintenance: rows.map((one) => inMs(one)),
+    /** Milliseconds since PostgreSQL archived a WAL segment; null without an archive. */
+    archiveAgeMs: archivedAt && Math.max(0, now - archivedAt),
+    /** WAL that the slowest replication slot has not received; 0 without a slot. */
+    replicationBytes,
   };
 }

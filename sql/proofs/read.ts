@@ -10,7 +10,7 @@ import { keysInLog, voidingLeaf } from '../log/keys.js';
 import { treeSize } from '../log/log.js';
 import { verdictHistories } from '../log/verdicts.js';
 import { aepColumns, rebuildAep, type AepRow, type Validity } from './rebuild-aep.js';
-import { readApprovals } from './second-decisions.js';
+import { readApprovals } from '../admissions/references.js';
 
 /** A proof for its tenant; its payload is null after an erasure. */
 export interface StoredProof extends Omit<AepRow, 'approval' | 'at'> {

@@ -4,7 +4,7 @@ import { expect, it } from 'vitest';
 import { BATCHES_OF_ONE_TENANT } from '#api/engine/batches/create-batch';
 import { MOST_UNDECIDED } from '#api/engine/admission/submit';
 import { ENGINE_DEFAULTS, TENANT_CONNECTIONS } from '#api/engine/context';
-import { BODY_LIMIT } from '#api/engine/http/parse-body';
+import { BODY_LIMIT } from '#api/engine/http/request';
 import { PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { MOST_SIMULATED } from '#api/engine/policy/overlay-evaluation';
 import { SUBMISSION_LIMIT } from '#api/engine/verification/verify-proof';

@@ -9,8 +9,8 @@ const text = (path: string): string => readFileSync(new URL(path, root), 'utf8')
 const FORWARDED_MESSAGES = [
   'api/public/http/answer.ts: problem.message',
   'programs/replica.ts: message',
-  'publisher/run.ts: MESSAGES[report.outcome]',
-  'publisher/run.ts: message',
+  'publisher/publisher.ts: MESSAGES[report.outcome]',
+  'publisher/publisher.ts: message',
   "runtime/process/lifecycle.ts: error instanceof Error ? error.message : 'program stopped after an error'",
   'runtime/process/lifecycle.ts: error.message',
   'runtime/process/lifecycle.ts: text || err?.message',

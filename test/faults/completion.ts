@@ -4,7 +4,7 @@ import { parseEntry } from '#protocol/entries';
 import type { Batch as BatchStatus, BatchResult } from '#protocol/schemas/batch';
 import { LOCATION_PATH, locationSchema } from '#protocol/snapshot/location';
 import { parseTime } from '#protocol/time';
-import { hasExpiredBetween, verdictEntries } from '#sql/log/public-entries';
+import { hasExpiredBetween, verdictEntries } from '#sql/log/log';
 import type { Act } from './acts.js';
 import type { Client } from './client.js';
 import type { ClientRequest, Batch, Single } from './records.js';

@@ -11,7 +11,7 @@ import { createRegistry } from '#runtime/ops/ops';
 import { systemClock } from '#runtime/clock';
 import { storeOverlaySet } from '#sql/admissions/overlays';
 import { activePolicy, readPolicySet } from '#sql/admissions/policies';
-import { readUpkeep } from '#sql/ops/maintenance';
+import { readUpkeep } from '#sql/ops/queries';
 import { eraseAdmission } from '#sql/erasure/erase';
 import { type Pool, transaction } from '#sql/db/transaction';
 import type { KilledCheck } from '../fixtures/killed-fsck.js';

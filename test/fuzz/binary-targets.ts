@@ -23,7 +23,7 @@ import { decodeEntryBundle, encodeEntryBundle } from '#protocol/tiles';
 import { verifyRun } from '#protocol/run';
 import { readAep } from '#protocol/verify';
 import { nativeCrypto as crypto } from '#runtime/crypto/node';
-import { parseBody } from '#api/engine/http/parse-body';
+import { parseBody } from '#api/engine/http/request';
 import { verifyApproval, verifyRegistration } from '#protocol/approvals';
 import { approvalSchema, registrationSchema } from '#protocol/schemas/approvals';
 import { fullLog } from '../fixtures/full-log.js';

@@ -6,7 +6,7 @@ import {
   type Splitter,
 } from '#api/engine/batches/parse-batch';
 import { parseCursor, formatCursor } from '#api/engine/http/paging';
-import { parseBody, parseDocument, parseJson } from '#api/engine/http/parse-body';
+import { parseBody, parseDocument, parseJson } from '#api/engine/http/request';
 import { Problem } from '#api/engine/http/problem';
 import { envelopeOf, evaluationOperation } from '#api/engine/admission/evaluate';
 import { OPERATIONS } from '#api/engine/operations';

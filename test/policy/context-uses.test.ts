@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { contextUses, usedText } from '#policy/context-uses';
+import { contextUses, usedText } from '#policy/cedar-context';
 import { evaluate, preparePolicyEngine, preparse } from '#policy/decide';
 import { makePolicySet } from '#policy/policy-set';
 import type { PolicyInput } from '#protocol/policy-input';

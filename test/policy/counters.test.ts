@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parsePolicyCases, runPolicyCase } from '#policy/cases';
 import { checkPolicyTexts, whyNotActivate } from '#policy/check';
-import { unmetBudgets } from '#policy/counters';
+import { unmetBudgets } from '#policy/cedar-context';
 import { preparePolicyEngine } from '#policy/decide';
 import { decideUnder, type ReplayPolicy } from '#policy/replay';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';

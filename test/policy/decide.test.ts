@@ -6,7 +6,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { storePolicySet, type PolicyFiles } from '#sql/admissions/policies';
 import { policyCache } from '#policy/check';
-import { preparePolicyEngine, type Decision } from '#policy/decide';
+import { preparePolicyEngine, type PolicyDecision } from '#policy/decide';
 import type { PolicyInput } from '#protocol/policy-input';
 import { CEDAR_VERSION, makePolicySet, PolicySetError, readPolicyFolder } from '#policy/policy-set';
 import { replayPolicies } from '#policy/replay';
@@ -204,8 +204,8 @@ describe('policy engine', () => {
       vi.resetModules();
     });
 
-    const admits: Decision = { effect: 'ADMIT', reasons: [] };
-    it.each<[string, (asked: PolicyInput, right: Decision) => Decision]>([
+    const admits: PolicyDecision = { effect: 'ADMIT', reasons: [] };
+    it.each<[string, (asked: PolicyInput, right: PolicyDecision) => PolicyDecision]>([
       ['admits a forbidden action', (a, right) => (a.action === 'FORBIDDEN' ? admits : right)],
       ['admits when a forbid errs', (a, right) => (a.action === 'ERRS' ? admits : right)],
       ['admits input outside the schema', (a, right) => (a.tool === null ? right : admits)],

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { newUuidHex } from '#api/engine/http/request-context';
+import { newUuidHex } from '#sql/db/columns';
 import { preparePolicyEngine } from '#policy/decide';
 import { makePolicySet } from '#policy/policy-set';
 import { startSimulation } from '#policy/simulation';

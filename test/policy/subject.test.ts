@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { join } from 'node:path';
-import { preparePolicyEngine } from '#policy/decide';
-import { IntakeMismatchError, readRequest } from '#policy/derive-aep';
+import { preparePolicyEngine, IntakeMismatchError, readRequest } from '#policy/decide';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { replayPolicies } from '#policy/replay';
 import { subjectOf } from '#protocol/aep';

@@ -10,7 +10,7 @@ import { packageRoot } from '#runtime/process/files';
 import { connect } from '#runtime/postgres/connect';
 import { withAuditContext } from '#sql/tenants/audit';
 import type { Db } from '#sql/db/transaction';
-import { recordHeartbeat } from '#sql/ops/heartbeats';
+import { recordHeartbeat } from '#sql/ops/queries';
 import { adminCommands } from '#programs/admin/main';
 import { done } from '../fixtures/admin.js';
 import { newApprover } from '../fixtures/approvals.js';

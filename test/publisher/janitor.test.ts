@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync
 import { basename, join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import type { Publisher } from '#publisher/publisher';
-import { Janitor } from '#publisher/store/janitor';
+import { Janitor } from '#publisher/store/published-files';
 import { DirectoryStore } from '#runtime/store/directory';
 import { useSnapshot } from '../fixtures/use-registry.js';
 

@@ -4,7 +4,7 @@ import { pino } from 'pino';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { LeaseLostError } from '#publisher/errors';
 import type { Lease } from '#publisher/registry/lease';
-import { runPublisher } from '#publisher/run';
+import { runPublisher } from '#publisher/publisher';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
 const snapshot = useSnapshot();

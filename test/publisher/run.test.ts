@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { DatabaseLease } from '#publisher/registry/lease';
-import type { Publisher } from '#publisher/publisher';
-import { publisherReadiness, runPublisher } from '#publisher/run';
+import { type Publisher, publisherReadiness, runPublisher } from '#publisher/publisher';
 import { FatalPublishError } from '#publisher/errors';
 import type { CycleReport } from '#publisher/cycle';
 import { WakeableSleep } from '#runtime/concurrency';

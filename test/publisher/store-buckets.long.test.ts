@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { LOCATION_PATH } from '#protocol/snapshot/location';
 import { LeaseLostError } from '#publisher/errors';
-import { publisherReadiness } from '#publisher/run';
+import { publisherReadiness } from '#publisher/publisher';
 import { GcsStore } from '#runtime/store/gcs';
 import { S3Store } from '#runtime/store/s3';
 import { StoreError, type SnapshotStore } from '#runtime/store/store';

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { BusyError, Limiter, pacedLimiter } from '#runtime/concurrency/limiter';
+import { BusyError, Limiter, pacedLimiter } from '#runtime/concurrency';
 
 const LIMITS = { total: 2, perOwner: 1, maxWaiting: 2, timeoutMs: 60_000 };
 

@@ -6,7 +6,7 @@ import { parseEntry } from '#protocol/entries';
 import { connect } from '#runtime/postgres/connect';
 import { packageRoot } from '#runtime/process/files';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
-import { findParents } from '#sql/admissions/parents';
+import { findParents } from '#sql/admissions/references';
 import { transaction } from '#sql/db/transaction';
 import { erasePayloads } from '#sql/erasure/erase';
 import { storeBatch, batchItem } from '../fixtures/batch-items.js';

@@ -3,7 +3,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { asTenants, type Pool } from '#sql/db/transaction';
 import { acceptIntake, type IntakeItem, pinPolicy, storeAdmissions } from '#sql/admissions/intake';
 import { readPinnedIntake } from '#sql/proofs/rebuild-aep';
-import { pendingDepth } from '#sql/admissions/outcomes';
+import { pendingDepth } from '#sql/admissions/pending';
 import { processAdmissions } from '#workers/admit/process';
 import { beforeRow } from '../fixtures/database.js';
 import { useRegistry } from '../fixtures/use-registry.js';

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { readUpkeep } from '#sql/ops/maintenance';
+import { readUpkeep } from '#sql/ops/queries';
 import { Clusters, databaseOf, skipsClusters, withoutClusters } from '../fixtures/clusters.js';
 import type { TestDatabase } from '../fixtures/database.js';
 import { migrated } from '../fixtures/restored-service.js';

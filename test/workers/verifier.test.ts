@@ -8,7 +8,7 @@ import { setValidity } from '#sql/tenants/administration';
 import { type Pool, type Transaction, transaction } from '#sql/db/transaction';
 import { appendKeyChange } from '#sql/lifecycle/signing-keys';
 import { appendEntries, lockHead } from '#sql/log/append';
-import { verdictEntries } from '#sql/log/public-entries';
+import { verdictEntries } from '#sql/log/log';
 import { scrubUrgently } from '#sql/log/verdicts';
 import { verifierHeartbeats } from '#workers/verify/context';
 import { recordErasures, recordExpiries } from '#workers/verify/expiries';

@@ -1,7 +1,6 @@
-import { applyMoves, beforesIn, type CounterValues, movesOf } from '#policy/counters';
-import type { PolicyEngine } from '#policy/decide';
-import { deriveAep, readIntake } from '#policy/derive-aep';
-import { incompletenessOf } from '#policy/run';
+import { applyMoves, beforesIn, type CounterValues, movesOf } from '#policy/cedar-context';
+import { type PolicyEngine, deriveAep, readIntake } from '#policy/decide';
+import { incompletenessOf, membersOf, placesOf } from '#sql/admissions/references';
 import { AEP_PAYLOAD_TYPE, loggedHashes } from '#protocol/aep';
 import { pae } from '#protocol/dsse';
 import type { ClosedRun } from '#protocol/schemas/aep';
@@ -22,7 +21,6 @@ import {
   setCounters,
 } from '#sql/admissions/counters';
 import { announceOutcomes } from '#sql/admissions/outcomes';
-import { membersOf, placesOf } from '#sql/admissions/runs';
 import { countOutcomes, stateOf, type BatchOutcomeCount } from '#sql/batches/chunks';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { appendEntries } from '#sql/log/append';

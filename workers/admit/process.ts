@@ -1,5 +1,5 @@
 import { ZodError } from 'zod';
-import { IntakeMismatchError } from '#policy/derive-aep';
+import { IntakeMismatchError } from '#policy/decide';
 import { ProtocolError } from '#protocol/errors';
 import { yieldEvery } from '#runtime/concurrency';
 import { NO_REQUEST_IDS, type RequestIds } from '#runtime/http/request-ids';

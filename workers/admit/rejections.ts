@@ -1,5 +1,17 @@
-import type { CounterMove } from '#policy/counters';
-import { isRunTimely, MAX_AHEAD_MS } from '#policy/run';
+import type { CounterMove } from '#policy/cedar-context';
+import {
+  isRunTimely,
+  MAX_AHEAD_MS,
+  type Parent,
+  parentFault,
+  parentsOf,
+  isPlaceOf,
+  placesOf,
+  type RunPlace,
+  readSecondDecisions,
+  type SecondDecision,
+  whyNotApprove,
+} from '#sql/admissions/references';
 import { parentOf } from '#protocol/aep';
 import { isActiveApprover } from '#protocol/approvals';
 import { uuidTime } from '#protocol/ids';
@@ -7,15 +19,8 @@ import type { KeyedEntry } from '#protocol/keys';
 import type { AepSubject } from '#protocol/schemas/aep';
 import { nativeCrypto } from '#runtime/crypto/node';
 import type { Gate, PendingIntake } from '#sql/admissions/pending';
-import { type Parent, parentFault, parentsOf } from '#sql/admissions/parents';
-import { isPlaceOf, placesOf, type RunPlace } from '#sql/admissions/runs';
 import type { Transaction } from '#sql/db/transaction';
 import { readStoredApproval } from '#sql/proofs/rebuild-aep';
-import {
-  readSecondDecisions,
-  type SecondDecision,
-  whyNotApprove,
-} from '#sql/proofs/second-decisions';
 import type { AdmitContext } from './context.js';
 
 export interface Fault {

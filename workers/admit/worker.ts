@@ -13,8 +13,7 @@ import { policyActivations } from '#sql/admissions/policies';
 import { announcedIn, PENDING_CHANNEL } from '#sql/admissions/outcomes';
 import { type Db, type Pool, requirePrimary } from '#sql/db/transaction';
 import { groupRevocations } from '../lifecycle/revocations.js';
-import { keepRequeueing, PAGE_SIZE, takePending } from '../requeue.js';
-import { workWithoutQueue } from '../without-queue.js';
+import { keepRequeueing, PAGE_SIZE, takePending, workWithoutQueue } from '../requeue.js';
 import { startChunkDispatcher } from './batches.js';
 import {
   type AdmitContext,

@@ -6,8 +6,7 @@ import { NO_REQUEST_IDS } from '#runtime/http/request-ids';
 import { logRarely } from '#runtime/process/log';
 import { announceOutcomes } from '#sql/admissions/outcomes';
 import { isLockTimeout, isUnavailable } from '#sql/db/errors';
-import { type Transaction, transaction } from '#sql/db/transaction';
-import { databaseTime } from '#sql/log/verdicts';
+import { type Transaction, transaction, databaseTime } from '#sql/db/transaction';
 import {
   type ClaimedRevocation,
   claimRevocations,

@@ -27,10 +27,15 @@ import {
   expiriesOf,
   filedEntry,
   type SubjectColumns,
+} from '#sql/log/leaf-checks';
+import {
   NO_KEYS_DIGEST,
   nextKeysDigest,
-} from '#sql/log/leaf-checks';
-import { countProofs, keyEntries, keysInLog, type KeysOfLog } from '#sql/log/keys';
+  countProofs,
+  keyEntries,
+  keysInLog,
+  type KeysOfLog,
+} from '#sql/log/keys';
 import type { Expiry, VerifiedPrefix } from '#sql/log/verdicts';
 import type { PassContext, VerifyContext } from './context.js';
 

@@ -6,7 +6,7 @@ import { healthCheck, Heartbeat, type Readiness } from '#runtime/ops/health';
 import type { Logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
 import { pipeline, type Pool, requirePrimary, type Transaction } from '#sql/db/transaction';
-import type { Signer } from '#runtime/crypto/key-uri';
+import type { Signer } from '#runtime/crypto/node';
 
 export interface VerdictSigner extends Pick<Signer, 'sign'> {
   keyId: string;

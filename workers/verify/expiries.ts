@@ -1,40 +1,21 @@
-import type { ArtifactKind } from '#protocol/status';
 import { transaction } from '#sql/db/transaction';
 import {
   forgetExpiries,
   takeDueErasures,
   dueAtDatabaseTime,
-  type Expiry,
   insertVerdicts,
+  kindsByLeaf,
   type NewVerdict,
   recordExpiryScan,
   scrubUrgently,
   takeDueExpiries,
+  verdictOn,
   verdictsForLeaves,
   verifiedPrefix,
 } from '#sql/log/verdicts';
 import { expireShares as recordExpired } from '#sql/lifecycle/share-tokens';
 import { ERASED_CHECKS } from './check-leaf.js';
 import type { VerifyContext } from './context.js';
-
-export function kindsByLeaf(
-  expiries: readonly Omit<Expiry, 'expiresAt'>[],
-): Map<number, ArtifactKind[]> {
-  const kinds = new Map<number, ArtifactKind[]>();
-  for (const { leafIndex, kind } of expiries) {
-    kinds.set(leafIndex, [...(kinds.get(leafIndex) ?? []), kind]);
-  }
-  return kinds;
-}
-
-/** A verdict on one leaf, for the same tree as the verified prefix. */
-export function verdictOn(
-  leafIndex: number,
-  { treeSize, root }: Pick<NewVerdict, 'treeSize' | 'root'>,
-  found: Pick<NewVerdict, 'outcome' | 'expired' | 'checks'>,
-): NewVerdict {
-  return { prefix: null, firstIndex: leafIndex, lastIndex: leafIndex, treeSize, root, ...found };
-}
 
 /** Records share tokens that have expired by the database's clock. Returns how many. */
 export async function expireShares(context: VerifyContext, limit: number): Promise<number> {

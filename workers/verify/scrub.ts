@@ -18,10 +18,10 @@ import {
   type NewVerdict,
   type ScrubPosition,
   type VerifiedPrefix,
+  verdictOn,
 } from '#sql/log/verdicts';
 import { examine, type Finding, keysFor, logOrigins, trustedKeys } from './check-leaf.js';
 import type { PassContext, VerifyContext } from './context.js';
-import { verdictOn } from './expiries.js';
 
 /**
  * Verifies `count` leaves of the verified prefix again, against the root that the verifier computed: urgent leaves,

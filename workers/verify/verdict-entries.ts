@@ -18,15 +18,13 @@ import {
   endedSize,
   latestCheckpoint,
   type StoredCheckpoint,
-} from '#sql/log/log';
-import {
   appendVerdict,
   coversOtherLeaves,
   hasExpiredBetween,
   hasSnapshotAfter,
   listingVerdictEntries,
   verdictEntries,
-} from '#sql/log/public-entries';
+} from '#sql/log/log';
 import {
   expiryScanDoneAt,
   failedOtherwise,

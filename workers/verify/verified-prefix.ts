@@ -26,6 +26,8 @@ import {
   type Expiry,
   type VerifiedPrefix,
   type NewVerdict,
+  kindsByLeaf,
+  verdictOn,
 } from '#sql/log/verdicts';
 import {
   examine,
@@ -36,7 +38,6 @@ import {
   trustedKeys,
 } from './check-leaf.js';
 import { LogDamagedError, type PassContext, type VerifyContext } from './context.js';
-import { kindsByLeaf, verdictOn } from './expiries.js';
 
 /**
  * Verifies the leaves after the verified prefix and extends the prefix over them. Returns the number of leaves; 0 when

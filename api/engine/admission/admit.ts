@@ -1,6 +1,6 @@
 import type { Request, RequestHandler, Response } from 'express';
 import * as z from 'zod';
-import { isRunTimely } from '#policy/run';
+import { isRunTimely, runPlaceOf } from '#sql/admissions/references';
 import { hashHex } from '#protocol/hash';
 import { isProofId } from '#protocol/ids';
 import { canonicalize, type JsonValue } from '#protocol/json';
@@ -18,7 +18,6 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Lane } from '#sql/admissions/intake';
 import { admissionState, type Outcome } from '#sql/admissions/outcomes';
-import { runPlaceOf } from '#sql/admissions/runs';
 import { PolicyChangedError } from '#sql/db/errors';
 import type { OwnId } from '#sql/db/transaction';
 import type { EngineContext } from '../context.js';
@@ -29,11 +28,12 @@ import {
   requireOwnTenant,
   tenantOperation,
   requireKeyAllows,
-} from '../http/gates.js';
-import { parseJson, readBody, parseDocument } from '../http/parse-body.js';
+  parseJson,
+  readBody,
+  parseDocument,
+} from '../http/request.js';
 import { at, Problem, type ProblemCode } from '../http/problem.js';
-import { addLogFields, requestIdOf, traceparentOf } from '../http/request-context.js';
-import { clientGone } from '../http/respond.js';
+import { addLogFields, requestIdOf, traceparentOf, clientGone } from '../http/respond.js';
 import { type EngineDeps, type Operation, type OperationSpec, json, specOf } from '../operation.js';
 import { REJECTION_CODES, sendOutcome, sendPending } from './outcome.js';
 import type { RegistryCheckInput } from './registry-checks.js';

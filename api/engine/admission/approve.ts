@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { readRequest } from '#policy/derive-aep';
+import { readRequest } from '#policy/decide';
 import { isActiveApprover } from '#protocol/approvals';
 import { canonicalBytes, parseStrict } from '#protocol/json';
 import { isProofId } from '#protocol/ids';
@@ -16,18 +16,19 @@ import { readApprover } from '#sql/lifecycle/approvers';
 import { asTenants } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
 import { treeSize } from '#sql/log/log';
-import { readPendingProof, whyNotApprove } from '#sql/proofs/second-decisions';
+import { readPendingProof, whyNotApprove } from '#sql/admissions/references';
 import type { Caller } from '../http/authenticate.js';
 import {
   requireOwnTenant,
   tenantOperation,
   requireKeyAllows,
   requireKeyEnvironment,
-} from '../http/gates.js';
-import { parseBody, readBody } from '../http/parse-body.js';
+  parseBody,
+  readBody,
+} from '../http/request.js';
 import { Problem } from '../http/problem.js';
-import { addLogFields, newUuidHex, requestIdOf } from '../http/request-context.js';
-import { sendJson } from '../http/respond.js';
+import { addLogFields, requestIdOf, sendJson } from '../http/respond.js';
+import { newUuidHex } from '#sql/db/columns';
 import { type Call, json } from '../operation.js';
 import { readReceiptEvidence } from '../proofs/receipt-evidence.js';
 import { approvalRequired, sendPending } from './outcome.js';

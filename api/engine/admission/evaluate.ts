@@ -1,5 +1,5 @@
 import * as z from 'zod';
-import type { DeclaredFacts } from '#policy/facts';
+import type { DeclaredFacts } from '#policy/cedar-context';
 import { actionOf } from '#protocol/actions';
 import { hashHex } from '#protocol/hash';
 import { canonicalBytes, pointerStep, type JsonValue } from '#protocol/json';
@@ -8,9 +8,9 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { effectSchema, proofIdSchema, textSchema, timeSchema } from '#protocol/schemas/primitives';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { parseDocument } from '../http/parse-body.js';
+import { parseDocument } from '../http/request.js';
 import { at, Problem } from '../http/problem.js';
-import { newUuidHex } from '../http/request-context.js';
+import { newUuidHex } from '#sql/db/columns';
 import { json, specOf, WITH_BODY } from '../operation.js';
 import { admissionOperation, AGENT, POST_PROBLEMS, type AdmissionApi } from './admit.js';
 import { sendDecision } from './outcome.js';

@@ -1,5 +1,5 @@
 import type { Response } from 'express';
-import { reasonSentence } from '#policy/reasons';
+import { reasonSentence } from '#policy/cedar-context';
 import { buildReceipt } from '#protocol/aep';
 import { toHex } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/json';

@@ -1,12 +1,17 @@
-import { type DeclaredFacts, declaredFacts, factFaults } from '#policy/facts';
-import { incompletenessOf } from '#policy/run';
+import { type DeclaredFacts, declaredFacts, factFaults } from '#policy/cedar-context';
+import {
+  findParents,
+  parentFault,
+  type Parent,
+  readRunStates,
+  type RunPlace,
+  type RunState,
+} from '#sql/admissions/references';
 import type { AgentEnvelope } from '#protocol/schemas/admission';
 import type { Facts } from '#protocol/schemas/facts';
-import { pacedLimiter } from '#runtime/concurrency/limiter';
+import { pacedLimiter } from '#runtime/concurrency';
 import { findAdmitted, type Lane } from '#sql/admissions/intake';
-import { findParents, parentFault, type Parent } from '#sql/admissions/parents';
 import { activePolicy, readPolicySet } from '#sql/admissions/policies';
-import { readRunStates, type RunPlace, type RunState } from '#sql/admissions/runs';
 import type { EngineContext, QueryTenant } from '../context.js';
 import { at, Problem } from '../http/problem.js';
 
@@ -172,7 +177,7 @@ async function runProblems(
     run === null ? [] : [{ ...request, index, run }],
   );
   if (inRuns.length === 0) return new Map();
-  const read = () => queryTenant(tenantNo, readRunStates, inRuns, incompletenessOf);
+  const read = () => queryTenant(tenantNo, readRunStates, inRuns);
   const states = await (inRuns.some(({ run }) => run.closes) ? closing(tenantNo, read) : read());
   return new Map(
     inRuns.flatMap(({ index, run }, i) => {

@@ -1,13 +1,12 @@
 import { randomBytes } from 'node:crypto';
-import { coalesce } from '#runtime/concurrency';
-import { Limiter } from '#runtime/concurrency/limiter';
+import { coalesce, Limiter } from '#runtime/concurrency';
 import { acceptIntake, type IntakeItem, type IntakeOutcome } from '#sql/admissions/intake';
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
-import { pendingDepth } from '#sql/admissions/outcomes';
+import { pendingDepth } from '#sql/admissions/pending';
 import { storeTraces } from '#sql/ops/traces';
 import { logRarely } from '#runtime/process/log';
 import type { EngineContext } from '../context.js';
-import { newUuidHex } from '../http/request-context.js';
+import { newUuidHex } from '#sql/db/columns';
 import { Problem } from '../http/problem.js';
 
 export type Submission = Omit<IntakeItem, 'proofId' | 'seed'> & {

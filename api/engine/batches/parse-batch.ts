@@ -11,8 +11,8 @@ import {
   type ParsedAdmission,
 } from '../admission/admit.js';
 import type { Caller } from '../http/authenticate.js';
-import { newUuidHex } from '../http/request-context.js';
-import { bodyProblem, parseJson, unknownVersion } from '../http/parse-body.js';
+import { newUuidHex } from '#sql/db/columns';
+import { bodyProblem, parseJson, unknownVersion } from '../http/request.js';
 import { at, Problem } from '../http/problem.js';
 import type { BatchUpload } from './uploads.js';
 

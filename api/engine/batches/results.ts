@@ -12,7 +12,7 @@ import {
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProblemDocument } from '#protocol/schemas/problem';
 import { formatTime } from '#protocol/time';
-import { pacedLimiter } from '#runtime/concurrency/limiter';
+import { pacedLimiter } from '#runtime/concurrency';
 import { policyAnnotations } from '#sql/admissions/policies';
 import {
   batchOutcomes,
@@ -32,7 +32,7 @@ import {
 } from '../http/paging.js';
 import { arrayParts, sendBytes, sendJson, sendLines } from '../http/respond.js';
 import { json, type Call } from '../operation.js';
-import { tenantOperation } from '../http/gates.js';
+import { tenantOperation } from '../http/request.js';
 import { JSON_LINES } from './parse-batch.js';
 
 export const listBatchesOperation = listOperation(

@@ -8,7 +8,7 @@ import { isUnavailable } from '#sql/db/errors';
 import { authenticate as readCredentials, type Credential } from '#sql/tenants/api-keys';
 import type { EngineContext } from '../context.js';
 import { Problem } from './problem.js';
-import { addLogFields } from './request-context.js';
+import { addLogFields } from './respond.js';
 
 /** The authenticated caller. Read from the database for every request, so revocation takes effect at once. */
 export type Caller = Omit<Credential, 'secretHash' | 'state' | 'rateLimit'>;

@@ -3,11 +3,11 @@ import type { Request } from 'express';
 import * as z from 'zod';
 import { canonicalBytes, type JsonValue } from '#protocol/json';
 import { safeParse } from '#protocol/schemas/messages';
-import { pacedLimiter } from '#runtime/concurrency/limiter';
+import { pacedLimiter } from '#runtime/concurrency';
 import type { ListPlace, TenantList } from '#sql/db/paging';
 import type { Operation, SpecOf } from '../operation.js';
 import type { ResponseSpec } from '../../openapi/types.js';
-import { tenantOperation } from './gates.js';
+import { tenantOperation } from './request.js';
 import { sendJson } from './respond.js';
 import { Problem } from './problem.js';
 

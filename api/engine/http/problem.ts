@@ -11,7 +11,7 @@ import {
   UNREAD_DETAILS,
   unreadAnswer,
 } from '../../http/responses.js';
-import { requestIdOf, SECURITY_HEADERS } from './request-context.js';
+import { requestIdOf, SECURITY_HEADERS } from './respond.js';
 
 /** Status and title of every engine error. Clients switch on code and status, which never change. */
 export const PROBLEMS = {

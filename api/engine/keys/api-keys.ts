@@ -15,7 +15,7 @@ import {
   type ApiKeyRow,
 } from '#sql/tenants/api-keys';
 import type { Caller } from '../http/authenticate.js';
-import { documentOperation, hasScope, tenantOperation } from '../http/gates.js';
+import { documentOperation, hasScope, tenantOperation } from '../http/request.js';
 import { listOperation } from '../http/paging.js';
 import { at, Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';

@@ -14,7 +14,7 @@ import {
   registerTenantApprover,
   retireTenantApprover,
 } from '#sql/lifecycle/approvers';
-import { documentOperation, requireOwnTenant, tenantOperation } from '../http/gates.js';
+import { documentOperation, requireOwnTenant, tenantOperation } from '../http/request.js';
 import { listOperation } from '../http/paging.js';
 import { at, Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';

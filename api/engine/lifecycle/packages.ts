@@ -15,13 +15,13 @@ import {
   type MemberFault,
   type TrustPackage,
 } from '#sql/lifecycle/packages';
-import { newUuidHex } from '../http/request-context.js';
+import { sendJson, sendRevalidatable } from '../http/respond.js';
+import { newUuidHex } from '#sql/db/columns';
 import { listOperation } from '../http/paging.js';
 import { Problem } from '../http/problem.js';
-import { sendJson, sendRevalidatable } from '../http/respond.js';
 import { revalidated } from '../../openapi/types.js';
 import { json } from '../operation.js';
-import { documentOperation, tenantOperation } from '../http/gates.js';
+import { documentOperation, tenantOperation } from '../http/request.js';
 
 function membersOf({ packageId, proofIds, createdAt }: TrustPackage) {
   return { package_id: packageId, proof_ids: proofIds, created_at: formatTime(createdAt) };

@@ -18,11 +18,11 @@ import {
   type LoggedRevocation,
 } from '#sql/lifecycle/revocations';
 import { wakeWorkers } from '../admission/submit.js';
-import { newUuidHex, addLogFields, requestIdOf } from '../http/request-context.js';
+import { addLogFields, requestIdOf, clientGone, sendJson } from '../http/respond.js';
+import { newUuidHex } from '#sql/db/columns';
 import { at, Problem, type ProblemCode } from '../http/problem.js';
-import { clientGone, sendJson } from '../http/respond.js';
 import { json, type Call } from '../operation.js';
-import { documentOperation, tenantOperation } from '../http/gates.js';
+import { documentOperation, tenantOperation } from '../http/request.js';
 
 interface RevokedArtifact {
   proofId: string;

@@ -23,7 +23,7 @@ import { listOperation } from '../http/paging.js';
 import { at, Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';
 import { json } from '../operation.js';
-import { documentOperation, tenantOperation } from '../http/gates.js';
+import { documentOperation, tenantOperation } from '../http/request.js';
 import { artifactAbsent } from './revocations.js';
 
 const TOKEN_BYTES = 32;

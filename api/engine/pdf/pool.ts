@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { Piscina } from 'piscina';
-import { BusyError, Limiter } from '#runtime/concurrency/limiter';
+import { BusyError, Limiter } from '#runtime/concurrency';
 import { packageRoot } from '#runtime/process/files';
 import { Problem } from '../http/problem.js';
 import type { PdfRequest } from './render.js';

@@ -21,7 +21,7 @@ import {
 import { activePolicy, readPolicySet, type StoredPolicySet } from '#sql/admissions/policies';
 import type { Pool } from '#sql/db/transaction';
 import type { EngineContext } from '../context.js';
-import { documentOperation, tenantOperation } from '../http/gates.js';
+import { documentOperation, tenantOperation } from '../http/request.js';
 import { listOperation } from '../http/paging.js';
 import { at, Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';

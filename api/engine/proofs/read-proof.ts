@@ -20,10 +20,10 @@ import {
 } from '#protocol/schemas/proof-view';
 import { canAssertValidity } from '#protocol/status';
 import { formatTime, parseTime } from '#protocol/time';
-import { runKeyOf } from '#sql/admissions/runs';
+import { runKeyOf } from '#sql/admissions/references';
 import { listedStatus, listProofs, type ProofInList } from '#sql/proofs/list';
 import { proofHistory, type ProofHistory, type StoredProof } from '#sql/proofs/read';
-import { limitSlowRead, tenantOperation } from '../http/gates.js';
+import { limitSlowRead, tenantOperation } from '../http/request.js';
 import {
   cursorSchema,
   formatCursor,
@@ -31,8 +31,7 @@ import {
   parseQuery,
   requirePosition,
 } from '../http/paging.js';
-import { addLogFields } from '../http/request-context.js';
-import { sendRevalidatable, sendJson } from '../http/respond.js';
+import { addLogFields, sendRevalidatable, sendJson } from '../http/respond.js';
 import { revalidated } from '../../openapi/types.js';
 import { json, type Call } from '../operation.js';
 import { statementOf, documentsOf, findProof } from './stored-proof.js';

@@ -5,10 +5,9 @@ import { receiptEvidenceSchema, type ReceiptEvidence } from '#protocol/schemas/p
 import type { Pool } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
 import { tileCache, firstCheckpointFrom } from '#sql/log/log';
-import { tenantOperation } from '../http/gates.js';
+import { tenantOperation } from '../http/request.js';
 import { Problem } from '../http/problem.js';
-import { addLogFields } from '../http/request-context.js';
-import { sendRevalidatable } from '../http/respond.js';
+import { addLogFields, sendRevalidatable } from '../http/respond.js';
 import { revalidated } from '../../openapi/types.js';
 import { json } from '../operation.js';
 import { proveInclusion, proveKeys, tlogProofOf } from './inclusion.js';

@@ -11,12 +11,12 @@ import {
   runStateSchema,
 } from '#protocol/schemas/run';
 import { yieldEvery } from '#runtime/concurrency';
-import { readRun, runKeyOf, type RunMember } from '#sql/admissions/runs';
+import { readRun, runKeyOf, type RunMember } from '#sql/admissions/references';
 import type { Pool } from '#sql/db/transaction';
 import { keysInLog } from '#sql/log/keys';
 import { tileCache, firstCheckpointFrom, type StoredCheckpoint } from '#sql/log/log';
 import { readProofs, type StoredProof } from '#sql/proofs/read';
-import { limitSlowRead, tenantOperation } from '../http/gates.js';
+import { limitSlowRead, tenantOperation } from '../http/request.js';
 import { parseQuery } from '../http/paging.js';
 import { Problem } from '../http/problem.js';
 import { arrayParts, sendJson, sendRevalidatable } from '../http/respond.js';

@@ -11,7 +11,7 @@ import {
   replayBodySchema,
   replaySchema,
 } from '#protocol/schemas/proof-export';
-import { rejectionIn } from '#policy/derive-aep';
+import { rejectionIn } from '#policy/decide';
 import { CEDAR_VERSION } from '#policy/policy-set';
 import {
   decideUnder,
@@ -26,10 +26,9 @@ import type { StoredProof } from '#sql/proofs/read';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
 import { sentencesOf } from '../admission/outcome.js';
 import type { Caller } from '../http/authenticate.js';
-import { documentOperation, hasScope } from '../http/gates.js';
+import { documentOperation, hasScope } from '../http/request.js';
 import { at, Problem } from '../http/problem.js';
-import { addLogFields } from '../http/request-context.js';
-import { sendJson } from '../http/respond.js';
+import { addLogFields, sendJson } from '../http/respond.js';
 import { json } from '../operation.js';
 import { altered, findWithPayload } from '../proofs/stored-proof.js';
 import { SUBMISSION_LIMIT } from './verify-proof.js';

@@ -26,10 +26,9 @@ import { readTile, treeSize, checkpointAt } from '#sql/log/log';
 import { proofHistory, readProof, type StoredProof } from '#sql/proofs/read';
 import { verifiedPrefix } from '#sql/log/verdicts';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
-import { addLogFields } from '../http/request-context.js';
-import { sendJson } from '../http/respond.js';
+import { addLogFields, sendJson } from '../http/respond.js';
 import { json } from '../operation.js';
-import { documentOperation } from '../http/gates.js';
+import { documentOperation } from '../http/request.js';
 import type { EngineContext } from '../context.js';
 import {
   entryBytesOf,

@@ -19,9 +19,8 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import type { Exchange, Handler, PublicContext } from '../operation.js';
 import { CACHE_IMMUTABLE, CACHE_VERDICT, JSON_TYPE, send, type Answer } from '../http/answer.js';
 import { Problem } from '../http/problem.js';
-import { whenFetched } from '../snapshot/pages.js';
+import { whenFetched, type Snapshot } from '../snapshot/snapshot.js';
 import { loadedSnapshot } from '../snapshot/poller.js';
-import type { Snapshot } from '../snapshot/snapshot.js';
 import { readEntries, readTile, tileReader } from '../snapshot/source.js';
 
 const TEXT_TYPE = 'text/plain; charset=utf-8';

@@ -18,7 +18,7 @@ import {
   type Answer,
 } from '../http/answer.js';
 import { Problem, PROBLEMS, readBody, type ProblemCode } from '../http/problem.js';
-import { whenFetched } from '../snapshot/pages.js';
+import { whenFetched } from '../snapshot/snapshot.js';
 import { currentValidSnapshot } from '../snapshot/poller.js';
 import { VIEW_PATHS, viewAnswer, type ViewName } from './views.js';
 import { lookUp, type Resolved } from './resolve.js';

@@ -8,8 +8,7 @@ import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/process/log';
 import { Problem } from '../http/problem.js';
-import { PageReader, type PageMemory } from './pages.js';
-import { Snapshot } from './snapshot.js';
+import { PageReader, type PageMemory, Snapshot } from './snapshot.js';
 import { tileReader, type SnapshotSource } from './source.js';
 
 /** Thrown while no snapshot is published, which is expected at first and not a failure of the origin. */

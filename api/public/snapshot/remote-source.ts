@@ -1,5 +1,5 @@
 import { LOCATION_PATH, pagePath } from '#protocol/snapshot/location';
-import { Limiter } from '#runtime/concurrency/limiter';
+import { Limiter } from '#runtime/concurrency';
 import { BodyTooLongError, readAtMost } from '#runtime/http/read-at-most';
 import { isBucket, openStore } from '#runtime/store/open';
 import { StoreError, type SnapshotStore } from '#runtime/store/store';

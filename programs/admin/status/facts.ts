@@ -3,9 +3,11 @@ import { join } from 'node:path';
 import type { StatusConfig } from '#runtime/config';
 import { listLanes } from '#sql/tenants/administration';
 import type { Db } from '#sql/db/transaction';
-import { publishing, readHeartbeats, type Heartbeat } from '#sql/ops/heartbeats';
-import { readUpkeep } from '#sql/ops/maintenance';
 import {
+  publishing,
+  readHeartbeats,
+  type Heartbeat,
+  readUpkeep,
   databaseBytes,
   logAndCheckpoint,
   pendingNow,

@@ -5,7 +5,7 @@ import type { EngineMetrics } from '#api/engine/context';
 import { isBatchId } from '#protocol/ids';
 import { batchResultSchema, batchSchema, type BatchResult } from '#protocol/schemas/batch';
 import type { ListedProof } from '#protocol/schemas/proof-view';
-import { pendingDepth } from '#sql/admissions/outcomes';
+import { pendingDepth } from '#sql/admissions/pending';
 import {
   BATCHES,
   batchCall,

@@ -6,7 +6,7 @@ import type { JsonValue } from '#protocol/json';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { OperationSpec } from '#api/engine/operation';
 import { OPERATIONS } from '#api/engine/operations';
-import { Limiter } from '#runtime/concurrency/limiter';
+import { Limiter } from '#runtime/concurrency';
 import { connect } from '#runtime/postgres/connect';
 import { frozenRights } from '#sql/db/roles';
 import type { Pool } from '#sql/db/transaction';

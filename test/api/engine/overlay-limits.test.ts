@@ -5,7 +5,7 @@ import { MOST_SIMULATED, simulated } from '#api/engine/policy/overlay-evaluation
 import { makePolicySet } from '#policy/policy-set';
 import { replayPolicies } from '#policy/replay';
 import { shippedPolicy } from '#programs/shipped-policy';
-import { BusyError, Limiter } from '#runtime/concurrency/limiter';
+import { BusyError, Limiter } from '#runtime/concurrency';
 import { acceptIntake } from '#sql/admissions/intake';
 import { activateOverlay, policiesInUse, storeOverlay } from '#sql/admissions/overlays';
 import { processAdmissions } from '#workers/admit/process';

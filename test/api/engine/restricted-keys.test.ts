@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect } from 'vitest';
-import { matchesPattern } from '#api/engine/http/gates';
+import { matchesPattern } from '#api/engine/http/request';
 import type { BatchResult } from '#protocol/schemas/batch';
 import type { KeyRestriction } from '#protocol/schemas/api-keys';
 import { admissionEnvelope, outcomeEnvelope } from '../../fixtures/agent.js';

@@ -7,7 +7,7 @@ import type { PublicServer } from '#api/public/server';
 import { httpSource } from '#api/public/snapshot/remote-source';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { readPolicyFolder } from '#policy/policy-set';
-import { runPublisher } from '#publisher/run';
+import { runPublisher } from '#publisher/publisher';
 import { listen } from '#runtime/http/server';
 import { logger } from '#runtime/process/log';
 import { packageRoot } from '#runtime/process/files';

@@ -168,13 +168,13 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'the publisher appends a snapshot entry',
-    files: ['log/public-entries.ts'],
+    files: ['log/log.ts'],
     of: ['publisher'],
     has: ['select svc.append_snapshot('],
   },
   {
     what: 'the verifier appends a verdict entry',
-    files: ['log/public-entries.ts'],
+    files: ['log/log.ts'],
     of: ['verifier'],
     has: ['select svc.append_verdict('],
   },
@@ -243,7 +243,7 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'an operator erases a payload',
-    files: ['erasure/erase.ts', 'log/public-entries.ts'],
+    files: ['erasure/erase.ts', 'log/log.ts'],
     of: ['admin'],
     has: ['insert into svc.erasure ', 'select svc.append_erasure('],
     also: [
@@ -267,12 +267,12 @@ export const WRITES_WITHOUT_SCENARIO: [file: string, statements: string[], why: 
     'after the commit of the admission: a lost write costs only spans',
   ],
   [
-    'ops/maintenance.ts',
+    'ops/queries.ts',
     ['select svc.record_maintenance(', 'select svc.record_fsck('],
     'one time stamp, written by commands; a command that fails to write the time stamp reports the failure',
   ],
   [
-    'log/public-entries.ts',
+    'log/log.ts',
     ['select svc.append_delegation('],
     'a lost response leaves a key that no process has; the worker delegates to another key a second later',
   ],
@@ -356,7 +356,7 @@ export const WRITES_WITHOUT_SCENARIO: [file: string, statements: string[], why: 
   ],
   ['log/adopt.ts', ['select svc.end_log('], 'a repeated retirement reports the first one'],
   [
-    'ops/heartbeats.ts',
+    'ops/queries.ts',
     ['select svc.record_heartbeat('],
     'nothing depends on a single heartbeat: the next follows after two seconds',
   ],
