@@ -12,7 +12,7 @@ import { PageReader, type PageMemory } from './pages.js';
 import { Snapshot } from './snapshot.js';
 import { tileReader, type SnapshotSource } from './source.js';
 
-/** Thrown while no snapshot is published, which is expected at first and not a failure of the origin. */
+/** Thrown while no snapshot is published, which is expected until the first snapshot, and later a failure of the origin. */
 class NoLocationError extends Error {}
 
 export interface PollerOptions {
@@ -90,7 +90,7 @@ export class SnapshotPoller {
       this.rejection = null;
       this.isFailing = false;
     } catch (error) {
-      this.isFailing = !(error instanceof NoLocationError);
+      this.isFailing = this.current !== null || !(error instanceof NoLocationError);
       const problem = error instanceof Error ? error.message : String(error);
       // Log each problem once, not with every poll.
       if (problem !== this.rejection) {
