@@ -1,8 +1,14 @@
 import { execFile, spawnSync } from 'node:child_process';
+import { lstat, mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/files';
+import { utf8 } from '#protocol/bytes';
+import { pageName } from '#protocol/monitor/map-store';
+import { packageRoot, readPrivateFile } from '#runtime/process/files';
+import { createFile, writeOutput } from '#sdk/cli/files';
+import { openStore } from '#sdk/cli/monitor/store';
+import { failSync } from '../fixtures/failing-sync.js';
 import { testFolder } from '../fixtures/test-folder.js';
 
 const folder = await testFolder();
@@ -39,6 +45,17 @@ it('failed write > is reported with the path of the file, by witness, monitor an
   ]);
 });
 
+it('failed read > is reported with the path of the file, for a key and a page of the monitor', async () => {
+  // The kernel answers the read of this file with EIO, like a damaged disk.
+  expect(() => readPrivateFile('/proc/self/mem', 'key')).toThrow('/proc/self/mem: EIO');
+  const { pages } = await openStore(folder, 'log.example.org/1');
+  const page = { level: 0, digest: new Uint8Array(32) };
+  const name = pageName(page);
+  const path = join(folder, 'pages', name.slice(0, 4), name);
+  await mkdir(path, { recursive: true });
+  await expect(pages.read(page)).rejects.toThrow(`${path}: EISDIR`);
+});
+
 it('createFile > keeps a file that it did not create when no file can be opened', async () => {
   const script = `
     import { fstatSync, openSync, writeFileSync } from 'node:fs';
@@ -54,6 +71,29 @@ it('createFile > keeps a file that it did not create when no file can be opened'
     { cwd: folder },
   );
   expect(stdout).toBe('ops.pem cannot be created: EMFILE\n1\n');
+});
+
+it('svc > leaves an output file as it was, and no new file, when the disk does not sync', async () => {
+  const [old, key] = [join(folder, 'export.json'), join(folder, 'unsynced.key')];
+  await writeFile(old, 'old');
+  const before = await readdir(folder);
+  await failSync();
+  await expect(writeOutput(old, utf8('new'))).rejects.toThrow(`${old} cannot be written: EIO`);
+  await expect(createFile(key, 'a key')).rejects.toThrow(`${key} cannot be created: EIO`);
+  expect(await readFile(old, 'utf8')).toBe('old');
+  expect(await readdir(folder)).toEqual(before);
+});
+
+it('svc > writes an output through a link and into a pipe, and replaces neither', async () => {
+  const [link, target, pipe] = ['link', 'target', 'pipe'].map((name) => join(folder, name));
+  await symlink(target!, link!);
+  await writeFile(target!, 'old');
+  await writeOutput(link!, utf8('new'));
+  expect(await readFile(target!, 'utf8')).toBe('new');
+  spawnSync('mkfifo', [pipe!]);
+  const [read] = await Promise.all([readFile(pipe!, 'utf8'), writeOutput(pipe!, utf8('a proof'))]);
+  expect(read).toBe('a proof');
+  expect((await lstat(pipe!)).isFIFO()).toBe(true);
 });
 
 it('svc monitor > requires a directory in which it may create files', () => {
