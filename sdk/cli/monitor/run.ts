@@ -60,13 +60,18 @@ export async function runMonitor(
   // Prevents Node's warning: every concurrent request adds a listener to the signal.
   setMaxListeners(0, signal);
   const pin = pinLog(crypto, settings);
-  const { pages: store, state, save } = await openStore(settings.directory, pin.origin);
+  const { pages: store, state, save, isNew } = await openStore(settings.directory, pin.origin);
   /** The first 100 alarms of the pass that runs. */
   const raised: Finding[] = [];
   const report = (finding: Finding): void => {
     if (FINDINGS[finding.code] !== 'notice' && raised.length < 100) raised.push(finding);
     events.finding(finding);
   };
+  if (isNew) {
+    const detail =
+      'the directory has no state, so the monitor trusts the first checkpoint that it reads, and knows no earlier alarm';
+    report({ code: 'state_missing', where: settings.directory!, detail });
+  }
   const monitor = new Monitor({ crypto, pin, store, state, save, now: Date.now, report });
   const [main, ...others] = settings.sources;
   const { timeoutMs } = settings;
