@@ -38,18 +38,23 @@ export async function addLog(directory: string, origin: string): Promise<void> {
  * Opens the last head that this witness cosigned for each log, in one file for each origin. Locks the
  * directory, because two processes could cosign two forks.
  *
- * @param onLost called when another process took the lock while this process was stalled
+ * @param onLost called when the lock is lost: its disk failed, or another process took it while this process was stalled
  */
 export async function openCosignedHeads(directory: string, onLost: (error: Error) => void) {
   await makeFolder('WITNESS_DIR', directory);
   const lockfilePath = join(directory, '.lock');
+  let isLost = false;
   const unlock = await lock(directory, {
     lockfilePath,
     stale: STALE_MS,
     update: STALE_MS / 5,
     // After a kill, the lock is free only once it is stale.
     retries: { retries: 12, minTimeout: 500, maxTimeout: 500 },
-    onCompromised: onLost,
+    onCompromised: (cause) => {
+      isLost = true;
+      const message = `The lock ${lockfilePath} is lost (${cause.message}): restore access to the directory, and run only one witness with it.`;
+      onLost(new OperatorError(message, { cause }));
+    },
   }).catch(async (cause: unknown) => {
     if ((cause as { code?: unknown }).code !== 'ELOCKED') throw cause;
     const message = `Another witness uses ${directory}: stop that witness, or set WITNESS_DIR.`;
@@ -58,7 +63,9 @@ export async function openCosignedHeads(directory: string, onLost: (error: Error
   /** The last head of each log that this process read or stored. */
   const known = new Map<string, Checkpoint>();
   return {
-    unlock,
+    unlock: async () => {
+      if (!isLost) await unlock();
+    },
     /**
      * The head that was cosigned last, or null. Reads the file each time, because another process may
      * have replaced it.

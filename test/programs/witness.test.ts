@@ -178,6 +178,17 @@ it('witness > stores no head over the head that another witness stored during a 
   await heads.unlock();
 });
 
+it('witness > names the lock that it lost with its directory', async () => {
+  const folder = join(home, 'unmounted');
+  const lost = vi.fn<(error: Error) => void>();
+  const heads = await openCosignedHeads(folder, lost);
+  rmSync(folder, { recursive: true });
+  await expect
+    .poll(() => lost.mock.lastCall?.[0].message, { timeout: 10_000 })
+    .toMatch(`The lock ${folder}/.lock is lost (ENOENT`);
+  await heads.unlock();
+});
+
 it('witness > does not start when another witness uses the same state', async () => {
   const second = await startWitness(home, [log.vkey]);
   expect(await second.exited).toBe(1);
