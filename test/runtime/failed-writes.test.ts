@@ -49,7 +49,7 @@ it('failed read > is reported with the path of the file, for a key and a page of
   // The kernel answers the read of this file with EIO, like a damaged disk.
   expect(() => readPrivateFile('/proc/self/mem', 'key')).toThrow('/proc/self/mem: EIO');
   const { pages } = await openStore(folder, 'log.example.org/1');
-  const page = { level: 0, digest: new Uint8Array(32) };
+  const page = { level: 0, digest: new Uint8Array(32).fill(1) };
   const name = pageName(page);
   const path = join(folder, 'pages', name.slice(0, 4), name);
   await mkdir(path, { recursive: true });
