@@ -43,7 +43,9 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
   await snapshot?.finish(registry);
   await state.save(null).catch(({ message }: Error) => {
     // A full disk must not hide the findings.
-    findings.unchecked(`the age of later snapshots, because the state was not saved: ${message}`);
+    findings.unchecked(
+      `the age of later snapshots, because the state was not saved (${message}): start the next run with --restart`,
+    );
   });
   return {
     ...findings.state,
@@ -74,8 +76,9 @@ async function walk(
     const isDue = isStopped || Date.now() - saved >= saveEveryMs || position === end;
     if (isDue && position % TILE_WIDTH === 0) {
       const run = { position, walk: registry.snapshot(), findings: findings.state };
-      // Ignores a failure, which costs only time after an interruption: the last save reports a lasting one.
-      await options.state.save(run).catch(() => undefined);
+      // Ignores a failure, unless the run stops: the next save may succeed, and the last one reports a failure.
+      const saving = options.state.save(run);
+      await (isStopped ? saving : saving.catch(() => undefined));
       saved = Date.now();
     }
     if (isStopped) throw new Stopped(`stopped at leaf ${position} of ${end}`);

@@ -73,6 +73,7 @@ export async function openCosignedHeads(directory: string, onLost: (error: Error
      * @throws Error also when the directory has an older head than before, or none
      */
     latest: (origin: string): Checkpoint | null => {
+      if (isLost) throw new Error(`${lockfilePath} is lost`);
       const file = fileOf(directory, origin);
       const head = readHead(file, origin);
       if ((head?.size ?? 0) < (known.get(origin)?.size ?? 0))

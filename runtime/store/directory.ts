@@ -27,10 +27,14 @@ export class DirectoryStore implements SnapshotStore {
     this.where = directory;
   }
 
-  /** Removes staged files of crashed publishers once. Creates the staging directory again after a disk was replaced. */
+  /**
+   * Removes staged files of crashed publishers, once. Does not create the staging directory again: without it
+   * every write fails, so a running publisher writes nothing into the mount point of a lost disk.
+   */
   async prepare(): Promise<void> {
+    if (this.prepared) return;
     const staging = join(this.directory, STAGING);
-    if (!this.prepared) await rm(staging, { recursive: true, force: true });
+    await rm(staging, { recursive: true, force: true });
     await mkdir(staging, { recursive: true });
     this.prepared = true;
   }

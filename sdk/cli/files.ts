@@ -1,6 +1,7 @@
 import { Option } from 'commander';
 import { randomUUID } from 'node:crypto';
-import { open, readFile, realpath, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { resolve } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { fromUtf8 } from '../../protocol/bytes.js';
 import { isObject, parseStrict, type JsonValue } from '../../protocol/json.js';
@@ -99,16 +100,16 @@ export async function writeResponse(
  * which may contain secrets, keeps its mode.
  */
 export async function writeOutput(file: string, bytes: Uint8Array): Promise<void> {
-  // Replaces the file that a link names, not the link.
-  const target = await realpath(file).catch(() => file);
-  const unfinished = `${target}.${randomUUID()}.part`;
+  const unfinished = `${file}.${randomUUID()}.part`;
   try {
-    const found = await stat(target).catch(() => null);
-    // A rename would remove a device or a pipe, such as /dev/null.
-    if (found?.isFile() === false) return await writeFile(target, bytes);
+    const found = await stat(file).catch(() => null);
+    // A rename would remove a device or a pipe, such as /dev/null. /dev/stdout may be a file to which a shell appends.
+    if (found?.isFile() === false || resolve(file).startsWith('/dev/')) {
+      return await writeFile(file, bytes, { flag: 'a' });
+    }
     const mode = (found?.mode ?? 0o666) & 0o777;
     await writeFile(unfinished, bytes, { flag: 'wx', mode, flush: true });
-    await rename(unfinished, target);
+    await rename(unfinished, file);
   } catch (cause) {
     await rm(unfinished, { force: true }).catch(() => undefined);
     throw new UsageError(`${file} cannot be written: ${errno(cause)}`, { cause });

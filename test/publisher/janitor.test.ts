@@ -170,13 +170,4 @@ describe('janitor', () => {
     await expect(publishProofs(publisher, 1)).rejects.toThrow('ENOTDIR');
     expect(readdirSync(at('.staging'))).toEqual([]);
   });
-
-  it('publishes again after its directory was replaced by an empty one', async () => {
-    const publisher = snapshot.publisher();
-    await publishProofs(publisher, 1);
-    rmSync(snapshot.directory, { recursive: true });
-    mkdirSync(snapshot.directory);
-    await publishProofs(publisher, 1);
-    expect(pages()).not.toEqual([]);
-  });
 });

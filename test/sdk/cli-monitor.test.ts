@@ -13,7 +13,7 @@ import { runMonitor } from '#sdk/cli/monitor/run';
 import { openStore } from '#sdk/cli/monitor/store';
 import { failSync } from '../fixtures/failing-sync.js';
 import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
-import { proofIdOf } from '../fixtures/public-log.js';
+import { ORIGIN, proofIdOf } from '../fixtures/public-log.js';
 import { receiptEvidence } from '../fixtures/receipt-evidence.js';
 import { filesOf, ServedLog } from '../fixtures/served-log.js';
 import { openFolder, svc, type Folder } from '../fixtures/svc.js';
@@ -109,9 +109,18 @@ it('svc monitor > does not begin a new state when its state was lost during a ru
 
 it('svc monitor > exits with 1 for an alarm when it cannot save its state', async () => {
   log.files.set('checkpoint', utf8('no checkpoint'));
-  await failSync();
+  failSync();
   const { code, stdout, stderr } = await look('--state', 'kept');
   expect(stdout).toContain('ALARM checkpoint_unverifiable');
+  expect([code, stderr]).toEqual([1, expect.stringContaining('state.json: EIO') as string]);
+});
+
+it('svc monitor > exits with 1 for a lasting alarm of an earlier run when it cannot save its state', async () => {
+  const { state, save } = await openStore(join(folder.path, 'kept'), ORIGIN);
+  state.lasting.push({ code: 'log_forked', where: 'a mirror', detail: 'two trees' });
+  await save(state);
+  failSync();
+  const { code, stderr } = await look('--state', 'kept');
   expect([code, stderr]).toEqual([1, expect.stringContaining('state.json: EIO') as string]);
 });
 

@@ -184,7 +184,7 @@ describe('SDK calls with an API key', () => {
   });
 });
 
-it.for<[code: string, fault: string, spoil: (file: string) => unknown]>([
+it.for<[code: string, fault: string, spoil: (file: string) => void]>([
   [
     'ENOENT',
     'its file became a link to a missing file',
@@ -204,7 +204,7 @@ it.for<[code: string, fault: string, spoil: (file: string) => unknown]>([
     let id = '';
     const change = (body: string): string => {
       id = (JSON.parse(body) as { key_id: string }).key_id;
-      void spoil(file);
+      spoil(file);
       return body;
     };
     network.faults.push({ kind: 'changed', change });

@@ -4,7 +4,7 @@ import { crypto } from '../../pins.js';
 import { port, UsageError, type CommandSpec, type Invocation } from '../config.js';
 import { readText } from '../files.js';
 import { serveMetrics } from '../monitor/metrics.js';
-import { runMonitor, type MonitorPass } from '../monitor/run.js';
+import { AlarmedError, runMonitor, type MonitorPass } from '../monitor/run.js';
 import { EXIT, type ExitCode, type Style } from '../terminal.js';
 
 interface MonitorOptions {
@@ -76,19 +76,14 @@ async function run(invocation: Invocation<MonitorOptions>): Promise<ExitCode> {
     options.metricsPort === undefined ? null : await serveMetrics(options.metricsPort);
   if (metrics !== null)
     terminal.printError(`serving metrics on http://127.0.0.1:${String(metrics.port)}`);
-  let hasAlarm = false;
   const finding = (found: Finding): void => {
     const level = FINDINGS[found.code] === 'notice' ? 'notice' : 'ALARM';
-    hasAlarm ||= level === 'ALARM';
     const style: Style = level === 'notice' ? 'dim' : 'red';
     if (json) terminal.printJson({ level, ...found });
     else terminal.print({ style, text: level }, ` ${found.code}  ${found.where}: ${found.detail}`);
   };
   try {
-    const passed = (pass: MonitorPass): void => {
-      hasAlarm = pass.alarms.length > 0;
-      metrics?.passed(pass);
-    };
+    const passed = (pass: MonitorPass): void => void metrics?.passed(pass);
     const last = await runMonitor(crypto, settings, { finding, passed }, signal);
     if (last === null) return EXIT.interrupted;
     const { size, rebuilt, alarms, isReachable } = last;
@@ -97,11 +92,15 @@ async function run(invocation: Invocation<MonitorOptions>): Promise<ExitCode> {
     if (alarms.length > 0) return EXIT.negative;
     return isReachable ? EXIT.success : EXIT.undecided;
   } catch (error) {
-    if (!hasAlarm) throw error;
     // The alarm is true, even if its state cannot be saved, as on a full disk.
-    const { message } = error as Error;
+    if (!(error instanceof AlarmedError)) throw error;
+    const { message } = error;
     const exit_code = EXIT.negative;
-    if (json) terminal.printErrorJson({ error: { code: 'unexpected', message }, exit_code });
+    if (json)
+      terminal.printErrorJson({
+        error: { code: error.cause instanceof UsageError ? 'usage' : 'unexpected', message },
+        exit_code,
+      });
     else terminal.printError({ style: 'red', text: 'svc: ' }, message);
     return exit_code;
   } finally {

@@ -47,9 +47,12 @@ export interface MonitorPass {
   rebuilt: number;
 }
 
+/** The error of a monitor that also has an alarm. */
+export class AlarmedError extends Error {}
+
 /**
  * Returns the last complete pass, with the alarms of an interrupted later pass; null if the signal fired before the end
- * of the first. @throws UsageError
+ * of the first. @throws UsageError; AlarmedError for an error in a pass, if there is an alarm of this pass or a lasting one
  */
 export async function runMonitor(
   crypto: VerifyCrypto,
@@ -115,7 +118,9 @@ export async function runMonitor(
       if (settings.once) break;
       await sleep(settings.intervalMs, undefined, { signal });
     } catch (error) {
-      if (!signal.aborted) throw error;
+      if (signal.aborted) continue;
+      if (raised.length + state.lasting.length === 0) throw error;
+      throw new AlarmedError((error as Error).message, { cause: error });
     }
   }
   return pass && { ...pass, alarms: [...pass.alarms, ...raised] };
