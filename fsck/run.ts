@@ -55,7 +55,12 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
     await finishRegistry(registry, options);
   }
   await snapshot?.finish(registry);
-  await state.save(null);
+  await state.save(null).catch(({ message }: Error) => {
+    // A full disk must not hide the findings.
+    findings.unchecked(
+      `the age of later snapshots, because the state was not saved (${message}): start the next run with --restart`,
+    );
+  });
   return {
     ...findings.state,
     isCorrupt: findings.isCorrupt,
@@ -84,7 +89,10 @@ async function walk(
     // Saves only positions at the start of a tile, where a run must resume; the last tile may be partial.
     const isDue = isStopped || Date.now() - saved >= saveEveryMs || position === end;
     if (isDue && position % TILE_WIDTH === 0) {
-      await options.state.save({ position, walk: registry.snapshot(), findings: findings.state });
+      const run = { position, walk: registry.snapshot(), findings: findings.state };
+      // Ignores a failure, unless the run stops: the next save may succeed, and the last one reports a failure.
+      const saving = options.state.save(run);
+      await (isStopped ? saving : saving.catch(() => undefined));
       saved = Date.now();
     }
     if (isStopped) throw new Stopped(`stopped at leaf ${position} of ${end}`);

@@ -38,27 +38,34 @@ export async function addLog(directory: string, origin: string): Promise<void> {
  * Opens the last head that this witness cosigned for each log, in one file for each origin. Locks the
  * directory, because two processes could cosign two forks.
  *
- * @param onLost called when another process took the lock while this process was stalled
+ * @param onLost called when the lock is lost: its disk failed, or another process took it while this process was stalled
  */
 export async function openCosignedHeads(directory: string, onLost: (error: Error) => void) {
   await makeFolder('WITNESS_DIR', directory);
   const lockfilePath = join(directory, '.lock');
+  let isLost = false;
   const unlock = await lock(directory, {
     lockfilePath,
     stale: STALE_MS,
     update: STALE_MS / 5,
     // After a kill, the lock is free only once it is stale.
     retries: { retries: 12, minTimeout: 500, maxTimeout: 500 },
-    onCompromised: onLost,
+    onCompromised: (cause) => {
+      isLost = true;
+      const message = `The lock ${lockfilePath} is lost (${cause.message}): restore access to the directory, and run only one witness with it.`;
+      onLost(new OperatorError(message, { cause }));
+    },
   }).catch(async (cause: unknown) => {
     if ((cause as { code?: unknown }).code !== 'ELOCKED') throw cause;
     const message = `Another witness uses ${directory}: stop that witness, or set WITNESS_DIR.`;
     throw new OperatorError((await futureLock(lockfilePath)) ?? message, { cause });
   });
-  /** The size of the last head of each log that this process read or stored. */
-  const known = new Map<string, number>();
+  /** The last head of each log that this process read or stored. */
+  const known = new Map<string, Checkpoint>();
   return {
-    unlock,
+    unlock: async () => {
+      if (!isLost) await unlock();
+    },
     /**
      * The head that was cosigned last, or null. Reads the file each time, because another process may
      * have replaced it.
@@ -66,31 +73,39 @@ export async function openCosignedHeads(directory: string, onLost: (error: Error
      * @throws Error also when the directory has an older head than before, or none
      */
     latest: (origin: string): Checkpoint | null => {
+      if (isLost) throw new Error(`${lockfilePath} is lost`);
       const file = fileOf(directory, origin);
       const head = readHead(file, origin);
-      const size = head?.size ?? 0;
-      if (size < (known.get(origin) ?? 0))
+      if ((head?.size ?? 0) < (known.get(origin)?.size ?? 0))
         throw new Error(`${file} is lost or was restored: the last cosigned head is newer`);
-      known.set(origin, size);
+      if (head !== null) known.set(origin, head);
       return head;
     },
-    /** Replaces the head of a log; durable when this returns. */
+    /** Replaces the head that `latest` returned last; durable when this returns. */
     store: (head: Checkpoint): void => {
-      writePrivateFile(fileOf(directory, head.origin), formatCheckpoint(head));
-      known.set(head.origin, head.size);
+      const file = fileOf(directory, head.origin);
+      writePrivateFile(file, formatCheckpoint(head), () => {
+        const [now, last] = [readHead(file, head.origin), known.get(head.origin)];
+        if (now !== null && last !== undefined && formatCheckpoint(now) === formatCheckpoint(last))
+          return;
+        // During a sync that takes longer than STALE_MS, another process can take the lock and cosign a fork.
+        throw new Error(
+          `${file} changed while the next head was written: is another witness running?`,
+        );
+      });
+      known.set(head.origin, head);
     },
   };
 }
 
 function readHead(file: string, origin: string): Checkpoint | null {
-  let text: string;
   try {
-    text = readFileSync(file, 'utf8');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw error;
+    const head = parseCheckpoint(readFileSync(file, 'utf8'));
+    if (head.origin === origin) return head;
+    throw new Error(`the file belongs to another log: ${head.origin}`);
+  } catch (cause) {
+    const { code, message } = cause as NodeJS.ErrnoException;
+    if (code === 'ENOENT') return null;
+    throw new Error(`${file}: ${message}`, { cause });
   }
-  const head = parseCheckpoint(text);
-  if (head.origin !== origin) throw new Error(`${file} belongs to another log: ${head.origin}`);
-  return head;
 }

@@ -24,6 +24,7 @@ export const FINDINGS = {
   watched_file_unusable: 'alarm',
   checkpoint_of_other_log: 'notice',
   unreachable: 'notice',
+  state_missing: 'notice',
   key_entry: 'notice',
   status_changed: 'notice',
 } as const satisfies Record<string, 'alarm' | 'lasting' | 'notice'>;

@@ -31,13 +31,17 @@ def test_a_request_that_cannot_be_sent_is_invalid_input(call: Callable[[Client],
     assert caught.value.code == "invalid_input"
 
 
-def test_a_key_file_that_is_not_text_is_invalid_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("content", "why"), [(b"svc_sk_\xff", "not UTF-8"), (None, "No such file or directory")])
+def test_an_unusable_key_file_is_invalid_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, why: str
+) -> None:
     file = tmp_path / "key"
-    file.write_bytes(b"svc_sk_\xff")
+    if content is not None:
+        file.write_bytes(content)
     monkeypatch.setenv("SVC_API_KEY_FILE", str(file))
     with (
         Client(engine_url="http://engine", tenant_id="acme") as client,
-        pytest.raises(SvcError, match="cannot be read") as caught,
+        pytest.raises(SvcError, match=f"cannot be read: {why}") as caught,
     ):
         client.read_proof(PROOF_ID)
     assert caught.value.code == "invalid_input"

@@ -50,7 +50,7 @@ export async function futureLock(path: string): Promise<string | null> {
   return `the lock ${path} has the time ${formatTime(time)}, which is in the future: correct the clock of the host, or delete this lock if no process uses its directory`;
 }
 
-/** Adds the path, which Node's error lacks when a write to an open file fails, as on a full disk. */
+/** Adds the path, which Node's error lacks when a read or write of an open file fails, as on a full disk. */
 export function withPath(error: unknown, path: string): unknown {
   const { code, path: named, message } = error as NodeJS.ErrnoException;
   if (code === undefined || named !== undefined) return error;
@@ -110,9 +110,14 @@ function writeStaged(
 /**
  * Replaces `path` atomically with a file of mode 0600: a crash leaves either the old or the new
  * file.
+ *
+ * @param guard runs after the sync of the new file, and throws to keep the old file
  */
-export function writePrivateFile(path: string, content: string): void {
-  writeStaged(path, content, (staging) => fs.renameSync(staging, path));
+export function writePrivateFile(path: string, content: string, guard?: () => void): void {
+  writeStaged(path, content, (staging) => {
+    guard?.();
+    fs.renameSync(staging, path);
+  });
 }
 
 /** Like `writePrivateFile`, but with mode 0444, whatever the umask. */
@@ -162,6 +167,8 @@ export function readPrivateFile(file: string, what: string, allowsGroup = false)
       );
     }
     return fs.readFileSync(descriptor, 'utf8');
+  } catch (error) {
+    throw withPath(error, file);
   } finally {
     fs.closeSync(descriptor);
   }

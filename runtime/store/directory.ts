@@ -27,16 +27,23 @@ export class DirectoryStore implements SnapshotStore {
     this.where = directory;
   }
 
-  /** Removes staged files of crashed publishers. */
+  /**
+   * Removes staged files of crashed publishers, once. Does not create the staging directory again: without it
+   * every write fails, so a running publisher writes nothing into the mount point of a lost disk.
+   */
   async prepare(): Promise<void> {
     if (this.prepared) return;
-    await rm(join(this.directory, STAGING), { recursive: true, force: true });
-    await mkdir(join(this.directory, STAGING), { recursive: true });
+    const staging = join(this.directory, STAGING);
+    await rm(staging, { recursive: true, force: true });
+    await mkdir(staging, { recursive: true });
     this.prepared = true;
   }
 
   async read(path: string): Promise<Uint8Array | null> {
-    return unlessMissing(readFile(join(this.directory, path)), null);
+    const file = join(this.directory, path);
+    return unlessMissing(readFile(file), null).catch((error: unknown) => {
+      throw withPath(error, file);
+    });
   }
 
   async create(path: string, bytes: Uint8Array): Promise<Uint8Array | null> {
@@ -84,8 +91,8 @@ export class DirectoryStore implements SnapshotStore {
 
   private async write(path: string, bytes: Uint8Array): Promise<void> {
     const target = join(this.directory, path);
+    const staged = join(this.directory, STAGING, `${this.prefix}-${this.staged++}`);
     const put = async (): Promise<void> => {
-      const staged = join(this.directory, STAGING, `${this.prefix}-${this.staged++}`);
       const handle = await open(staged, 'w');
       try {
         await handle.writeFile(bytes);
@@ -100,6 +107,8 @@ export class DirectoryStore implements SnapshotStore {
     try {
       await this.step(path, put);
     } catch (error) {
+      // Each attempt stages another file, so the files of failed attempts would keep a full disk full.
+      await rm(staged, { force: true }).catch(() => undefined);
       throw withPath(error, target);
     }
   }

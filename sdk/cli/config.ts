@@ -3,6 +3,7 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { attempt } from '../../protocol/errors.js';
 import type { EngineOptions, PublicOptions } from '../index.js';
+import { headerValue } from '../options.js';
 import type { ExitCode, Terminal } from './terminal.js';
 
 export interface CommonOptions {
@@ -116,9 +117,10 @@ function apiKey(env: NodeJS.ProcessEnv): string {
   if (key !== '') return key;
   if (file === '') throw new UsageError('set SVC_API_KEY_FILE, or SVC_API_KEY');
   try {
-    return readFileSync(file, 'utf8').trim();
+    return headerValue('apiKey', readFileSync(file, 'utf8').trim());
   } catch (cause) {
-    throw new UsageError(`SVC_API_KEY_FILE ${file} cannot be read`, { cause });
+    const message = `SVC_API_KEY_FILE ${file} cannot be read: ${(cause as Error).message}`;
+    throw new UsageError(message, { cause });
   }
 }
 

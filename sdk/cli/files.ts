@@ -1,5 +1,7 @@
 import { Option } from 'commander';
+import { randomUUID } from 'node:crypto';
 import { open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { resolve } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { fromUtf8 } from '../../protocol/bytes.js';
 import { isObject, parseStrict, type JsonValue } from '../../protocol/json.js';
@@ -94,17 +96,22 @@ export async function writeResponse(
 }
 
 /**
- * Writes the whole file or nothing: half a proof looks like a forged one. A replaced file, which may
- * contain secrets, keeps its mode.
+ * Writes the whole file or nothing, also after a power loss: half a proof looks like a forged one. A replaced file,
+ * which may contain secrets, keeps its mode.
  */
 export async function writeOutput(file: string, bytes: Uint8Array): Promise<void> {
-  const unfinished = `${file}.${String(process.pid)}.part`;
-  const { mode = 0o666 } = (await stat(file).catch(() => null)) ?? {};
+  const unfinished = `${file}.${randomUUID()}.part`;
   try {
-    await writeFile(unfinished, bytes, { flag: 'wx', mode: mode & 0o777 });
+    const found = await stat(file).catch(() => null);
+    // A rename would remove a device or a pipe, such as /dev/null. /dev/stdout may be a file to which a shell appends.
+    if (found?.isFile() === false || resolve(file).startsWith('/dev/')) {
+      return await writeFile(file, bytes, { flag: 'a' });
+    }
+    const mode = (found?.mode ?? 0o666) & 0o777;
+    await writeFile(unfinished, bytes, { flag: 'wx', mode, flush: true });
     await rename(unfinished, file);
   } catch (cause) {
-    await rm(unfinished, { force: true });
+    await rm(unfinished, { force: true }).catch(() => undefined);
     throw new UsageError(`${file} cannot be written: ${errno(cause)}`, { cause });
   }
 }
@@ -113,7 +120,10 @@ export async function createFile(file: string, text: string, mode?: number): Pro
   try {
     const created = await open(file, 'wx', mode);
     try {
-      await created.writeFile(text).finally(() => created.close());
+      await created
+        .writeFile(text)
+        .then(() => created.sync())
+        .finally(() => created.close());
     } catch (cause) {
       // Part of a file would prevent the next attempt.
       await rm(file, { force: true }).catch(() => undefined);

@@ -88,6 +88,7 @@ describe.skipIf(skipsS3)('a stack whose snapshot is in a bucket', () => {
     const lines = monitor.stderr.map((line) => JSON.parse(line) as Record<string, unknown>);
     const findings = lines.flatMap(({ finding }) => (finding ?? []) as { code: string }[]);
     expect(findings.filter(({ code }) => code !== 'key_entry')).toMatchObject([
+      { code: 'state_missing' },
       { code: 'checkpoint_missing', where: `s3://${BUCKET}/nowhere` },
     ]);
     const passed = lines.find(({ msg }) => msg === 'monitor: first pass complete');

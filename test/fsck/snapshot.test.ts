@@ -8,6 +8,7 @@ import { fromBase64 } from '#protocol/bytes';
 import { pinKeys } from '#protocol/snapshot/trust';
 import { tileRoot } from '#protocol/tiles';
 import { sha256 } from '../fixtures/leaves.js';
+import { failSync } from '../fixtures/failing-sync.js';
 import { MAP_LIES } from '../fixtures/map-lies.js';
 import { serveLocally } from '../fixtures/local-server.js';
 import { checked } from '../fixtures/damaged-copies.js';
@@ -93,6 +94,22 @@ describe('fsck of damaged files', () => {
     log.files.set('lookup/snapshot', before.get('lookup/snapshot')!);
     expect((await check()).corrupt).toEqual({ snapshot_went_back: 1 });
   });
+});
+
+it('fsck > exits with 1 for a finding, and with 3 without one, when it cannot save its state', async () => {
+  failSync();
+  const sound = await check();
+  expect([sound.code, sound.document['not_checked']]).toEqual([
+    3,
+    [
+      expect.stringMatching(
+        /^the age of later snapshots, .* not saved \(.*fsck\.json: EIO.* --restart$/,
+      ),
+    ],
+  ]);
+  await log.snapshotAll(MAP_LIES.validForRevoked);
+  const { corrupt, code } = await check();
+  expect([code, corrupt]).toEqual([1, expect.objectContaining({ map_root_differs: 1 })]);
 });
 
 it('fsck > reads a snapshot over HTTP, and exits with 3 when the snapshot cannot be read', async () => {

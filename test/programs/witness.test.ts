@@ -1,4 +1,4 @@
-import {
+import fs, {
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -7,8 +7,10 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
-import { afterAll, expect, it } from 'vitest';
+import { afterAll, expect, it, vi } from 'vitest';
+import { formatCheckpoint } from '#protocol/checkpoint';
 import { findCosignature } from '#protocol/cosignature';
 import { COSIGNATURE_TYPE, formatVkey, parseVkey } from '#protocol/note';
 import { addLog, openCosignedHeads } from '#programs/witness/heads';
@@ -114,6 +116,8 @@ it('witness > cosigns nothing for a log whose stored head is damaged', async () 
     if (text.startsWith('log.example/two')) writeFileSync(join(folder, name), text.slice(0, -9));
   }
   expect((await witness.add(other.request(leaves.slice(0, 3), 3))).status).toBe(500);
+  const logged = () => witness.stderr.join('\n');
+  await expect.poll(logged).toMatch(/\/heads\/[0-9a-f]{64}\.head: .*checkpoint/);
   expect((await witness.add(log.request(leaves.slice(0, 15), 15))).status).toBe(200);
 });
 
@@ -150,6 +154,40 @@ it('witness > cosigns nothing for a log whose stored head is lost or restored, u
   renameSync(`${folder}.lost`, folder);
   await restart();
 }, 60_000);
+
+it('witness > stores no head over the head that another witness stored during a slow sync', async () => {
+  const folder = join(home, 'slow');
+  const origin = 'log.example/one';
+  await addLog(folder, origin);
+  const heads = await openCosignedHeads(folder, () => undefined);
+  const headOf = (size: number) => ({ origin, size, root: leaves[size]! });
+  const [name = ''] = readdirSync(folder).filter((one) => one.endsWith('.head'));
+  heads.latest(origin);
+  const another = formatCheckpoint(headOf(3));
+  const sync = vi.spyOn(fs, 'fsyncSync').mockImplementationOnce(() => {
+    writeFileSync(join(folder, name), another);
+  });
+  syncBuiltinESMExports();
+  try {
+    expect(() => heads.store(headOf(2))).toThrow('is another witness running');
+  } finally {
+    sync.mockRestore();
+    syncBuiltinESMExports();
+  }
+  expect(readFileSync(join(folder, name), 'utf8')).toBe(another);
+  await heads.unlock();
+});
+
+it('witness > names the lock that it lost with its directory', async () => {
+  const folder = join(home, 'unmounted');
+  const lost = vi.fn<(error: Error) => void>();
+  const heads = await openCosignedHeads(folder, lost);
+  rmSync(folder, { recursive: true });
+  await expect
+    .poll(() => lost.mock.lastCall?.[0].message, { timeout: 10_000 })
+    .toMatch(`The lock ${folder}/.lock is lost (ENOENT`);
+  await heads.unlock();
+});
 
 it('witness > does not start when another witness uses the same state', async () => {
   const second = await startWitness(home, [log.vkey]);

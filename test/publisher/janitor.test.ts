@@ -1,4 +1,12 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { basename, join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import type { Publisher } from '#publisher/publisher';
@@ -153,5 +161,13 @@ describe('janitor', () => {
     expect(pages()).toContain('0'.repeat(64));
     await publishAfter(publisher, 61);
     expect(pages()).not.toContain('0'.repeat(64));
+  });
+
+  it('keeps no staged file of a failed write', async () => {
+    // A link to a missing folder makes the write fail after the file is staged.
+    symlinkSync('missing', at('map'));
+    const publisher = snapshot.publisher();
+    await expect(publishProofs(publisher, 1)).rejects.toThrow('ENOTDIR');
+    expect(readdirSync(at('.staging'))).toEqual([]);
   });
 });

@@ -1,8 +1,14 @@
 import { execFile, spawnSync } from 'node:child_process';
+import { lstat, mkdir, open, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/files';
+import { utf8 } from '#protocol/bytes';
+import { pageName } from '#protocol/monitor/map-store';
+import { packageRoot, readPrivateFile } from '#runtime/process/files';
+import { createFile, writeOutput } from '#sdk/cli/files';
+import { openStore } from '#sdk/cli/monitor/store';
+import { failSync } from '../fixtures/failing-sync.js';
 import { testFolder } from '../fixtures/test-folder.js';
 
 const folder = await testFolder();
@@ -39,6 +45,20 @@ it('failed write > is reported with the path of the file, by witness, monitor an
   ]);
 });
 
+it.runIf(process.platform === 'linux')('failed read > is reported with the path of the key', () => {
+  // The kernel answers the read of this file with EIO, like a damaged disk.
+  expect(() => readPrivateFile('/proc/self/mem', 'key')).toThrow('/proc/self/mem: EIO');
+});
+
+it('failed read > is reported with the path of the page of a monitor', async () => {
+  const { pages } = await openStore(folder, 'log.example.org/1');
+  const page = { level: 0, digest: new Uint8Array(32).fill(1) };
+  const name = pageName(page);
+  const path = join(folder, 'pages', name.slice(0, 4), name);
+  await mkdir(path, { recursive: true });
+  await expect(pages.read(page)).rejects.toThrow(`${path}: EISDIR`);
+});
+
 it('createFile > keeps a file that it did not create when no file can be opened', async () => {
   const script = `
     import { fstatSync, openSync, writeFileSync } from 'node:fs';
@@ -54,6 +74,29 @@ it('createFile > keeps a file that it did not create when no file can be opened'
     { cwd: folder },
   );
   expect(stdout).toBe('ops.pem cannot be created: EMFILE\n1\n');
+});
+
+it('svc > leaves an output file as it was, and no new file, when the disk does not sync', async () => {
+  const [old, key] = [join(folder, 'export.json'), join(folder, 'unsynced.key')];
+  await writeFile(old, 'old');
+  const before = await readdir(folder);
+  failSync();
+  await expect(writeOutput(old, utf8('new'))).rejects.toThrow(`${old} cannot be written: EIO`);
+  await expect(createFile(key, 'a key')).rejects.toThrow(`${key} cannot be created: EIO`);
+  expect(await readFile(old, 'utf8')).toBe('old');
+  expect(await readdir(folder)).toEqual(before);
+});
+
+it('svc > writes an output into a pipe, and appends it to the file behind /dev/stdout', async () => {
+  const [pipe, all] = ['pipe', 'all.json'].map((name) => join(folder, name));
+  spawnSync('mkfifo', [pipe!]);
+  const [read] = await Promise.all([readFile(pipe!, 'utf8'), writeOutput(pipe!, utf8('a proof'))]);
+  expect(read).toBe('a proof');
+  expect((await lstat(pipe!)).isFIFO()).toBe(true);
+  await writeFile(all!, 'old, ');
+  const file = await open(all!, 'a');
+  await writeOutput(`/dev/fd/${file.fd}`, utf8('new')).finally(() => file.close());
+  expect(await readFile(all!, 'utf8')).toBe('old, new');
 });
 
 it('svc monitor > requires a directory in which it may create files', () => {

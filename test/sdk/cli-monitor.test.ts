@@ -11,8 +11,9 @@ import { Monitor } from '#protocol/monitor/monitor';
 import { nativeSha256 as sha256, nativeVerify as verify } from '#runtime/crypto/node';
 import { runMonitor } from '#sdk/cli/monitor/run';
 import { openStore } from '#sdk/cli/monitor/store';
+import { failSync } from '../fixtures/failing-sync.js';
 import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
-import { proofIdOf } from '../fixtures/public-log.js';
+import { ORIGIN, proofIdOf } from '../fixtures/public-log.js';
 import { receiptEvidence } from '../fixtures/receipt-evidence.js';
 import { filesOf, ServedLog } from '../fixtures/served-log.js';
 import { openFolder, svc, type Folder } from '../fixtures/svc.js';
@@ -46,6 +47,7 @@ it('svc monitor > follows a log over HTTP, and resumes in its directory', async 
   const first = await look('--state', 'kept');
   expect(first).toMatchObject({ code: 0, stderr: '' });
   expect(first.stdout.split('\n')).toEqual([
+    expect.stringMatching(/^notice state_missing {2}kept: the directory has no state, /),
     expect.stringMatching(/^notice key_entry {2}entry 0: the log has the change "activate"/),
     expect.stringMatching(/^notice key_entry {2}entry 1: the log has the change "activate"/),
     expect.stringMatching(
@@ -94,6 +96,32 @@ it('svc monitor > does not replace a state that another process stored after thi
   const saved = await Promise.allSettled([one.save(one.state), late.save(late.state)]);
   expect(saved.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);
   expect((await readdir(directory)).sort()).toEqual(['state.json']);
+});
+
+it('svc monitor > does not begin a new state when its state was lost during a run', async () => {
+  const directory = join(folder.path, 'kept');
+  const { state, save } = await openStore(directory, 'log');
+  await save(state);
+  await rm(join(directory, 'state.json'));
+  await expect(save(state)).rejects.toThrow('state.json is lost: restore the file');
+  expect(await readdir(directory)).toEqual([]);
+});
+
+it('svc monitor > exits with 1 for an alarm when it cannot save its state', async () => {
+  log.files.set('checkpoint', utf8('no checkpoint'));
+  failSync();
+  const { code, stdout, stderr } = await look('--state', 'kept');
+  expect(stdout).toContain('ALARM checkpoint_unverifiable');
+  expect([code, stderr]).toEqual([1, expect.stringContaining('state.json: EIO') as string]);
+});
+
+it('svc monitor > exits with 1 for a lasting alarm of an earlier run when it cannot save its state', async () => {
+  const { state, save } = await openStore(join(folder.path, 'kept'), ORIGIN);
+  state.lasting.push({ code: 'log_forked', where: 'a mirror', detail: 'two trees' });
+  await save(state);
+  failSync();
+  const { code, stderr } = await look('--state', 'kept');
+  expect([code, stderr]).toEqual([1, expect.stringContaining('state.json: EIO') as string]);
 });
 
 it('svc monitor > reports that a newer version wrote the state when the state has an unknown member', async () => {

@@ -65,7 +65,14 @@ describe('svc command', () => {
       [svc(['lookup', admitted]), /SVC_PUBLIC_URL/],
       [svc(['export', admitted], { env: { SVC_ENGINE_URL: 'http://a' } }), /SVC_API_KEY_FILE/],
       [svc(['keys'], { env: { SVC_PUBLIC_URL: 'localhost:8081' } }), /SVC_PUBLIC_URL.* http:/],
-      [run(['export', admitted], { env: { SVC_API_KEY_FILE: '/nowhere' } }), /cannot be read/],
+      [
+        run(['export', admitted], { env: { SVC_API_KEY_FILE: '/nowhere' } }),
+        /nowhere cannot be read: ENOENT/,
+      ],
+      [
+        run(['export', admitted], { env: { SVC_API_KEY_FILE: '/dev/null' } }),
+        /\/dev\/null cannot be read: apiKey is missing/,
+      ],
       [run(['export', admitted], { env: { SVC_API_KEY: 'a' } }), /not both/],
     ];
     for (const [ran, message] of cases) {
@@ -165,6 +172,10 @@ describe('svc admit', () => {
     const { folder, run } = cli;
     const items = [line(), line('DELETE_AUDIT_LOG')];
     const file = await folder.write('with-evidence', [...items, items[0]!]);
+    expect(await run(['admit', file, '--evidence', file])).toMatchObject({
+      code: 2,
+      stderr: `svc: ${file} cannot be created: EEXIST\n`,
+    });
     const args = ['admit', file, '--evidence', 'evidence', '--json'];
     const { code, lines, stderr } = await run(args);
     expect(code).toBe(4);

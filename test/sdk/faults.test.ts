@@ -4,6 +4,7 @@ import { describe, expect, onTestFinished } from 'vitest';
 import { treeSize } from '#sql/log/log';
 import { canonicalHash, executeIntentHttp, readProofHttp } from '#sdk/index';
 import { breakNetwork, type Fault } from '../fixtures/broken-network.js';
+import { failSync } from '../fixtures/failing-sync.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { intent, sdkTest } from '../fixtures/sdk-world.js';
 import { openFolder, svc } from '../fixtures/svc.js';
@@ -183,29 +184,38 @@ describe('SDK calls with an API key', () => {
   });
 });
 
-it('svc create-key > names a key that it created but could not store, and leaves no file', async ({
-  world,
-}) => {
-  const { apiKey, engineUrl, tenantId } = world.options;
-  const file = join((await openFolder()).path, 'lost.key');
-  const network = await breakNetwork(engineUrl);
-  onTestFinished(network.close);
-  let id = '';
-  const change = (body: string): string => {
-    id = (JSON.parse(body) as { key_id: string }).key_id;
-    // The write fails, because the target of the link is missing.
-    rmSync(file);
-    symlinkSync('missing/lost.key', file);
-    return body;
-  };
-  network.faults.push({ kind: 'changed', change });
-  const ran = await svc(['create-key', '--scope', 'read', '--out', file], {
-    env: { SVC_ENGINE_URL: network.url, SVC_API_KEY: apiKey, SVC_TENANT_ID: tenantId },
-  });
-  const stderr = `svc: the API key ${id} was created but not stored, because ${file} cannot be written (ENOENT): run svc revoke ${id}\n`;
-  expect(ran).toMatchObject({ code: 3, stderr });
-  expect(() => lstatSync(file)).toThrow('ENOENT');
-});
+it.for<[code: string, fault: string, spoil: (file: string) => void]>([
+  [
+    'ENOENT',
+    'its file became a link to a missing file',
+    (file) => {
+      rmSync(file);
+      symlinkSync('missing/lost.key', file);
+    },
+  ],
+  ['EIO', 'the disk does not sync', failSync],
+])(
+  'svc create-key > names a key that it created but could not store (%s: %s), and leaves no file',
+  async ([code, , spoil], { world }) => {
+    const { apiKey, engineUrl, tenantId } = world.options;
+    const file = join((await openFolder()).path, 'lost.key');
+    const network = await breakNetwork(engineUrl);
+    onTestFinished(network.close);
+    let id = '';
+    const change = (body: string): string => {
+      id = (JSON.parse(body) as { key_id: string }).key_id;
+      spoil(file);
+      return body;
+    };
+    network.faults.push({ kind: 'changed', change });
+    const ran = await svc(['create-key', '--scope', 'read', '--out', file], {
+      env: { SVC_ENGINE_URL: network.url, SVC_API_KEY: apiKey, SVC_TENANT_ID: tenantId },
+    });
+    const stderr = `svc: the API key ${id} was created but not stored, because ${file} cannot be written (${code}): run svc revoke ${id}\n`;
+    expect(ran).toMatchObject({ code: 3, stderr });
+    expect(() => lstatSync(file)).toThrow('ENOENT');
+  },
+);
 
 /** A receipt of an engine that sends a denial with the status 200. */
 function denial(receipt: Record<string, string>): unknown {

@@ -75,9 +75,13 @@ describe('svc mcp install', () => {
 
   it('wraps a URL, and adds a server that the file does not have', async () => {
     await writeFile(file, EXISTING);
+    const backups = async () => (await readdir(folder.path)).filter((one) => one.endsWith('.bak'));
+    const before = await backups();
     expect((await install(['cursor', '--name', 'web', '--file', file])).code).toBe(0);
     const added = ['vscode', '--name', 'new', '--file', file, '--', 'node', 'server.js', '--flag'];
     expect((await install(added)).code).toBe(0);
+    // The second change does not replace the backup of the first, also within one second.
+    expect(await backups()).toHaveLength(before.length + 2);
     expect(await config()).toMatchObject({
       mcpServers: {
         web: { args: expect.arrayContaining(['--', 'https://mcp.example/mcp']) as string[] },

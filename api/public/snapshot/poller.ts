@@ -11,7 +11,7 @@ import { Problem } from '../http/problem.js';
 import { PageReader, type PageMemory, Snapshot } from './snapshot.js';
 import { tileReader, type SnapshotSource } from './source.js';
 
-/** Thrown while no snapshot is published, which is expected at first and not a failure of the origin. */
+/** Thrown while no snapshot is published, which is expected until the first snapshot, and later a failure of the origin. */
 class NoLocationError extends Error {}
 
 export interface PollerOptions {
@@ -89,7 +89,7 @@ export class SnapshotPoller {
       this.rejection = null;
       this.isFailing = false;
     } catch (error) {
-      this.isFailing = !(error instanceof NoLocationError);
+      this.isFailing = this.current !== null || !(error instanceof NoLocationError);
       const problem = error instanceof Error ? error.message : String(error);
       // Log each problem once, not with every poll.
       if (problem !== this.rejection) {

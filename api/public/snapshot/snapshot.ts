@@ -15,6 +15,7 @@ import { MAX_SNAPSHOT_MS, type SnapshotEntry } from '#protocol/schemas/log-entry
 import {
   malformed,
   pageIdOf,
+  pagePath,
   type OpenedLocation,
   type SnapshotLocation,
 } from '#protocol/snapshot/location';
@@ -124,13 +125,14 @@ export class PageReader {
       : this.keep(name, link, bytes);
   }
 
-  private keep(name: string, { level, hash, digest }: PageLink, bytes: Uint8Array): CachedPage {
+  private keep(name: string, link: PageLink, bytes: Uint8Array): CachedPage {
+    const { level, hash, digest } = link;
     if (!equalBytes(nativeSha256(bytes), digest))
-      throw malformed('a page does not match its digest');
+      throw malformed(`${pagePath(link)} does not match its digest`);
     const page = new CachedPage(level, bytes);
     if (this.verified.get(name) === undefined) {
       if (!equalBytes(page.root(nativeSha256), hash))
-        throw malformed('a page does not match its root');
+        throw malformed(`${pagePath(link)} does not match its root`);
       this.verified.put(name, true, NAME_BYTES);
     }
     const itemOverhead = level === 0 ? LEAF_OVERHEAD : LINK_OVERHEAD;

@@ -12,6 +12,7 @@ import {
   tilePath,
   tileWidth,
 } from '#protocol/tiles';
+import { withPath } from '#runtime/process/files';
 
 /** A directory or server with a snapshot, whose bytes are untrusted until verified. */
 export interface SnapshotSource {
@@ -35,12 +36,13 @@ export function directorySource(root: string): SnapshotSource {
     path: string,
     read: (file: string) => Uint8Array | Promise<Uint8Array>,
   ): Promise<Uint8Array | null> {
+    const file = join(root, path);
     try {
-      return await read(join(root, path));
+      return await read(file);
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
       if (code === 'ENOENT' || code === 'ENOTDIR') return null;
-      throw error;
+      throw withPath(error, file);
     }
   }
 
@@ -65,7 +67,14 @@ export function directorySource(root: string): SnapshotSource {
     kind: 'directory',
     location: () => unlessMissing(LOCATION_PATH, readLocation),
     logFile: (path) => unlessMissing(path, readFile),
-    page: (page) => readFileSync(join(root, pagePath(page))),
+    page: (page) => {
+      const file = join(root, pagePath(page));
+      try {
+        return readFileSync(file);
+      } catch (error) {
+        throw withPath(error, file);
+      }
+    },
     close: () => undefined,
   };
 }

@@ -107,9 +107,10 @@ def _api_key_of_environment() -> str:
     try:
         # Ignores a byte order mark, which an editor may write.
         return Path(file).read_text("utf-8-sig").strip()
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
         # Raises without a cause: a `UnicodeDecodeError` contains the bytes of the key.
-        raise SvcError("invalid_input", f"SVC_API_KEY_FILE {file} cannot be read") from None
+        raise SvcError("invalid_input", f"SVC_API_KEY_FILE {file} cannot be read: {why}") from None
 
 
 class Call(Generic[P, T]):

@@ -8,7 +8,7 @@ import { mapInOrder } from '../../engine/batch.js';
 import * as sdk from '../../index.js';
 import { type CommandSpec, type Invocation, UsageError } from '../config.js';
 import { type ExitCode, EXIT, row, styled, type Terminal } from '../terminal.js';
-import { inputName, readText, writeOutput } from '../files.js';
+import { errno, inputName, readText, writeOutput } from '../files.js';
 import { evidencePinOptions, evidencePins, type PinOptions } from '../pins.js';
 import { printLookup } from './lookup.js';
 
@@ -82,7 +82,7 @@ async function openEvidenceKeeper(
   const missing = new Set<string>();
   if (directory === undefined) return { missing, keep: (result: sdk.BatchItemResult) => result };
   await mkdir(directory, { recursive: true }).catch((cause: unknown) => {
-    throw new UsageError(`${directory} cannot be created`, { cause });
+    throw new UsageError(`${directory} cannot be created: ${errno(cause)}`, { cause });
   });
   // Repeated items share one proof, so only the first of them writes its file.
   const kept = new Map<string, Promise<void>>();

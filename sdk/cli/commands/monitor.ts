@@ -4,7 +4,7 @@ import { crypto } from '../../pins.js';
 import { port, UsageError, type CommandSpec, type Invocation } from '../config.js';
 import { readText } from '../files.js';
 import { serveMetrics } from '../monitor/metrics.js';
-import { runMonitor, type MonitorPass } from '../monitor/run.js';
+import { AlarmedError, runMonitor, type MonitorPass } from '../monitor/run.js';
 import { EXIT, type ExitCode, type Style } from '../terminal.js';
 
 interface MonitorOptions {
@@ -91,6 +91,18 @@ async function run(invocation: Invocation<MonitorOptions>): Promise<ExitCode> {
     else terminal.print(`${rebuilt} of ${size} leaves, ${alarms.length} alarms`);
     if (alarms.length > 0) return EXIT.negative;
     return isReachable ? EXIT.success : EXIT.undecided;
+  } catch (error) {
+    // The alarm is true, even if its state cannot be saved, as on a full disk.
+    if (!(error instanceof AlarmedError)) throw error;
+    const { message } = error;
+    const exit_code = EXIT.negative;
+    if (json)
+      terminal.printErrorJson({
+        error: { code: error.cause instanceof UsageError ? 'usage' : 'unexpected', message },
+        exit_code,
+      });
+    else terminal.printError({ style: 'red', text: 'svc: ' }, message);
+    return exit_code;
   } finally {
     metrics?.close();
   }

@@ -305,7 +305,7 @@ export const createKeyCommand: CommandSpec<KeyOptions> = {
     const { api_key: key, ...document } = created;
     const line = `${key}\n`;
     try {
-      await writeFile(out, line, { flag: 'r+' });
+      await writeFile(out, line, { flag: 'r+', flush: true });
       await truncate(out, line.length);
     } catch (cause) {
       await rm(out, { force: true }).catch(() => undefined);

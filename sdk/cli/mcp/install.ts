@@ -1,4 +1,4 @@
-import { copyFile, readFile, realpath } from 'node:fs/promises';
+import { constants, copyFile, readFile, realpath } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { utf8 } from '../../../protocol/bytes.js';
@@ -153,8 +153,8 @@ export async function writeInstall({
   const backup = `${file}.${new Date()
     .toISOString()
     .replaceAll(/[^0-9]/g, '')
-    .slice(0, 14)}.bak`;
-  if (before !== '') await copyFile(file, backup);
+    .slice(0, 17)}.bak`;
+  if (before !== '') await copyFile(file, backup, constants.COPYFILE_EXCL);
   await writeOutput(file, utf8(after));
   return before === '' ? null : backup;
 }

@@ -47,9 +47,12 @@ export interface MonitorPass {
   rebuilt: number;
 }
 
+/** The error of a monitor that also has an alarm. */
+export class AlarmedError extends Error {}
+
 /**
  * Returns the last complete pass, with the alarms of an interrupted later pass; null if the signal fired before the end
- * of the first. @throws UsageError
+ * of the first. @throws UsageError; AlarmedError for an error in a pass, if there is an alarm of this pass or a lasting one
  */
 export async function runMonitor(
   crypto: VerifyCrypto,
@@ -60,13 +63,18 @@ export async function runMonitor(
   // Prevents Node's warning: every concurrent request adds a listener to the signal.
   setMaxListeners(0, signal);
   const pin = pinLog(crypto, settings);
-  const { pages: store, state, save } = await openStore(settings.directory, pin.origin);
+  const { pages: store, state, save, isNew } = await openStore(settings.directory, pin.origin);
   /** The first 100 alarms of the pass that runs. */
   const raised: Finding[] = [];
   const report = (finding: Finding): void => {
     if (FINDINGS[finding.code] !== 'notice' && raised.length < 100) raised.push(finding);
     events.finding(finding);
   };
+  if (isNew) {
+    const detail =
+      'the directory has no state, so the monitor trusts the first checkpoint that it reads, and knows no earlier alarm';
+    report({ code: 'state_missing', where: settings.directory!, detail });
+  }
   const monitor = new Monitor({ crypto, pin, store, state, save, now: Date.now, report });
   const [main, ...others] = settings.sources;
   const { timeoutMs } = settings;
@@ -110,7 +118,9 @@ export async function runMonitor(
       if (settings.once) break;
       await sleep(settings.intervalMs, undefined, { signal });
     } catch (error) {
-      if (!signal.aborted) throw error;
+      if (signal.aborted) continue;
+      if (raised.length + state.lasting.length === 0) throw error;
+      throw new AlarmedError((error as Error).message, { cause: error });
     }
   }
   return pass && { ...pass, alarms: [...pass.alarms, ...raised] };

@@ -21,12 +21,11 @@ export class DirectoryPages implements MapStore {
   constructor(private readonly directory: string) {}
 
   async read(page: PageId): Promise<Uint8Array> {
-    try {
-      return await readFile(this.pathOf(page));
-    } catch (error) {
-      if (isMissing(error)) return new Uint8Array(0);
+    const path = this.pathOf(page);
+    return namingFile(path, readFile(path)).catch((error: Error) => {
+      if (isMissing(error.cause)) return new Uint8Array(0);
       throw error;
-    }
+    });
   }
 
   async write(page: PageId, bytes: Uint8Array): Promise<void> {
@@ -56,7 +55,7 @@ export class DirectoryPages implements MapStore {
 export async function openStore(directory: string | undefined, origin: string) {
   if (directory === undefined) {
     const save = (): Promise<void> => Promise.resolve();
-    return { pages: new MemoryPages(), state: newState(origin), save };
+    return { pages: new MemoryPages(), state: newState(origin), save, isNew: false };
   }
   const file = join(directory, 'state.json');
   const pages = new DirectoryPages(join(directory, 'pages'));
@@ -72,13 +71,18 @@ export async function openStore(directory: string | undefined, origin: string) {
     throw new UsageError(`${directory} cannot be written: ${errno(cause)}`, { cause });
   }
   let version = await versionOf(file);
+  const isNew = version === null;
   const state = await readState(file, origin);
   const save = async (next: MonitorState): Promise<void> => {
     await writeDurably(file, encodeState(next), async (replace) => {
       const unlock = await lockFile(`${file}.lock`);
       try {
         // Never replaces the state of another process, which may contain alarms that only that process found.
-        if ((await versionOf(file)) !== version) {
+        const current = await versionOf(file);
+        if (current === null && version !== null) {
+          throw new UsageError(`${file} is lost: restore the file, or mount its disk again`);
+        }
+        if (current !== version) {
           throw new UsageError(
             `another process uses ${directory}: give each monitor its own directory`,
           );
@@ -91,7 +95,7 @@ export async function openStore(directory: string | undefined, origin: string) {
     });
     await pages.prune();
   };
-  return { pages, state, save };
+  return { pages, state, save, isNew };
 }
 
 const LOCK_POLL_MS = 50;
@@ -151,9 +155,9 @@ async function versionOf(file: string): Promise<string | null> {
   }
 }
 
-/** Adds the path, which Node's error lacks when a write to an open file fails, as on a full disk. */
-async function namingFile(path: string, written: Promise<void>): Promise<void> {
-  await written.catch((cause: unknown) => {
+/** Adds the path, which Node's error lacks when a read or write of an open file fails, as on a full disk. */
+async function namingFile<T>(path: string, work: Promise<T>): Promise<T> {
+  return work.catch((cause: unknown) => {
     throw new Error(`${path}: ${(cause as Error).message}`, { cause });
   });
 }

@@ -1,5 +1,6 @@
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { pino } from 'pino';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { fromHex } from '#protocol/bytes';
@@ -138,6 +139,16 @@ describe('SnapshotPoller', () => {
       status: 'ready',
       refusal: expect.stringContaining('not newer') as string,
     });
+  });
+
+  it('logs an error when the files of the served snapshot are missing, as without their disk', async () => {
+    const lines: string[] = [];
+    const log = pino({}, { write: (line) => void lines.push(line) });
+    const { poller } = snapshot.publicServer({ log });
+    await poller.refresh();
+    rmSync(locationPath());
+    await poller.refresh();
+    expect(lines).toEqual([expect.stringMatching(/^{"level":50,.*newest snapshot rejected/)]);
   });
 
   it('rejects an altered location document of the generation that it serves', async () => {

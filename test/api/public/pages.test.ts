@@ -11,7 +11,7 @@ import { fromHex, toHex, utf8 } from '#protocol/bytes';
 import { BY_PATH } from '#protocol/lookup-routes';
 import { mapKey } from '#protocol/map/nodes';
 import { decodeRefs, encodeRefs, type MapValue, type PageRef } from '#protocol/map/page';
-import { pageIdOf, pagePath } from '#protocol/snapshot/location';
+import { CHECKPOINT_PATH, LOCATION_PATH, pageIdOf, pagePath } from '#protocol/snapshot/location';
 import {
   aepKeyMapKey,
   decodeProof,
@@ -23,6 +23,7 @@ import { formatTime, parseTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { systemClock } from '#runtime/clock';
 import { logger } from '#runtime/process/log';
+import { DirectoryStore } from '#runtime/store/directory';
 import { proofIdOf } from '../../fixtures/public-log.js';
 import { refusal } from '../../fixtures/refusal.js';
 import { ServedLog } from '../../fixtures/served-log.js';
@@ -97,7 +98,23 @@ it('map pages > are rejected when the digest of a page is wrong, even if its roo
   // The root does not cover the last bits of a reference's key, so only the digest reveals this change.
   const key = first!.key.map((byte, at) => (at === 16 ? byte ^ 1 : byte));
   writeFileSync(file, encodeRefs(head.level, [{ ...first!, key }, ...others]));
-  await expect(load(served.opened)).rejects.toThrow('its digest');
+  await expect(load(served.opened)).rejects.toThrow(`${pagePath(head)} does not match its digest`);
+});
+
+it('snapshot directory > errors name the file that cannot be read, for the public API and the publisher', async () => {
+  const root = await testFolder();
+  const digest = new Uint8Array(32);
+  // A folder in place of a file replaces a damaged disk: the error of the read has no path either.
+  for (const path of [pagePath({ digest }), CHECKPOINT_PATH, LOCATION_PATH]) {
+    mkdirSync(join(root, path), { recursive: true });
+  }
+  const source = directorySource(root);
+  const unreadable = (path: string): string => `${join(root, path)}: EISDIR`;
+  expect(() => source.page({ level: 0, digest })).toThrow(unreadable(pagePath({ digest })));
+  await expect(source.location()).rejects.toThrow(unreadable(LOCATION_PATH));
+  await expect(source.logFile(CHECKPOINT_PATH)).rejects.toThrow(unreadable(CHECKPOINT_PATH));
+  const store = new DirectoryStore(root);
+  await expect(store.read(CHECKPOINT_PATH)).rejects.toThrow(unreadable(CHECKPOINT_PATH));
 });
 
 it.each<[what: string, lie: (values: Map<string, MapValue>) => void]>([
