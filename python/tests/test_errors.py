@@ -32,3 +32,8 @@ def test_an_error_can_be_pickled_and_copied() -> None:
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301
         assert vars(other) == vars(error)
         assert str(other) == str(error)
+
+
+def test_the_representation_of_an_error_has_only_its_code_and_message() -> None:
+    error = SvcError("policy_denied", "denied", problem={"detail": "denied"}, tool="book")
+    assert repr(error) == "SvcError('policy_denied', 'denied')"

@@ -1,6 +1,7 @@
 """The gate without a service."""
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator, Callable
 from functools import wraps
@@ -54,6 +55,29 @@ def test_an_outcome_whose_recording_is_interrupted_is_reported_as_lost() -> None
     with pytest.raises(KeyboardInterrupt):
         book()
     assert [one.envelope["result"] for one in lost] == ["succeeded"]
+
+
+def test_a_langchain_tool_is_finalized_once_after_its_copies() -> None:
+    finalized = list[None]()
+
+    class Book(BaseTool):
+        name: str = "book"
+        description: str = "Books a table."
+
+        def _run(self, seats: int) -> int:
+            return seats
+
+        def __del__(self) -> None:
+            finalized.append(None)
+
+    gated = [admit_tool(Book(), gate_of(Client, Engine()))]
+    gated.append(gated[0].model_copy())
+    assert [one.invoke({"seats": 2}) for one in gated] == [2, 2]
+    gated.pop()
+    assert finalized == []
+    gated.pop()
+    gc.collect()
+    assert finalized == [None]
 
 
 @pytest.mark.parametrize("name", ["engine_url", "tenant_id", "api_key"])

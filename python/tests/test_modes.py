@@ -213,7 +213,7 @@ def test_observe_runs_a_tool_whose_call_cannot_be_described(kind: Kind) -> None:
 @kinds
 def test_observe_does_not_wait_for_the_decision_and_admits_the_arguments_before_the_tool(kind: Kind) -> None:
     has_run, order = threading.Event(), {"seats": 2}
-    late = anyio.Event()
+    late = asyncio.Event()
 
     def answer_blocking(request: httpx.Request) -> httpx.Response:
         assert has_run.wait(9)

@@ -61,7 +61,7 @@ export function admitTool<F extends (options: never) => unknown>(
         // Returns the reason as the result, because the default error function would tell the model to try again.
         const isResult = isRejected && error.code !== 'aborted';
         if (!isResult || (outputSchema && typeof errorFunction === 'function')) throw error;
-        return isZod ? error : error.message;
+        return isZod ? new Reason(error.message) : error.message;
       }
     };
     const checked = isZod && { outputSchema: orReason(outputSchema) };
@@ -70,11 +70,20 @@ export function admitTool<F extends (options: never) => unknown>(
   return admitted as unknown as F;
 }
 
+/** The reason why a call did not run. Versions before 0.14 ignore output schemas, and show its JSON. */
+class Reason {
+  constructor(private readonly text: string) {}
+
+  toJSON(): string {
+    return this.text;
+  }
+}
+
 /** Accepts the reason why a call did not run: an output that the schema rejects would end the agent's run. */
 const orReason = (schema: OutputSchema): object =>
   Object.create(schema, {
     parse: {
       value: (output: unknown): unknown =>
-        isNotAdmitted(output) ? output.message : schema.parse?.(output),
+        output instanceof Reason ? output.toJSON() : schema.parse?.(output),
     },
   }) as object;

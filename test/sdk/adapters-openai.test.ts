@@ -100,6 +100,14 @@ describe('admitTool for OpenAI Agents', () => {
     await expect(run('read', {}, [invalid])).rejects.toThrow(/Invalid output/);
   });
 
+  it('shows the reason if the framework ignores the output schema, as versions before 0.14 do', async () => {
+    const older = (({ outputSchema: _, ...options }: object & { outputSchema?: unknown }) =>
+      tool(options as never)) as typeof tool;
+    const outputSchema = z.object({ ok: z.boolean() });
+    const denied = admitTool(older, world.common)({ ...deletion, outputSchema });
+    expect(await run('deleteAuditLog', {}, [denied])).toContain('deleteAuditLog did not run: ');
+  });
+
   it('passes the SdkError to the error function of a tool with an output schema', async () => {
     const seen: unknown[] = [];
     const structured = admitTool(

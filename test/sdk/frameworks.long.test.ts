@@ -21,7 +21,7 @@ beforeAll(async () => {
   await activateSet(world.registry.admin, { ...files, schema });
 }, 600_000);
 
-/** The oldest supported versions, and later versions than those that `npm test` uses. */
+/** The oldest supported versions, and the newest versions of some frameworks. */
 const VERSIONS = {
   oldest: [
     'ai@5.0.0',
@@ -35,7 +35,7 @@ const VERSIONS = {
   later: [
     'ai@7.0.173',
     '@mastra/core@1.71.0',
-    '@openai/agents-core@0.8.5',
+    '@openai/agents-core@0.20.0',
     '@anthropic-ai/claude-agent-sdk@0.3.332',
   ],
 };

@@ -18,6 +18,7 @@ from .background import Background
 from .errors import SvcError
 from .lookups import LookupCalls
 from .models import ProofFilter
+from .process import PerProcess
 from .proofs import ProofCalls
 from .transport import Request, Response, run_blocking
 
@@ -79,12 +80,19 @@ def _no_response(request: Request, error: Exception, http: httpx.Client | httpx.
 class Client(AdmissionCalls, ProofCalls, LookupCalls):
     """A client with blocking calls. Use it as a context manager, or close it. Threads may share it.
 
+    A forked child opens its own connections, except those of a given `transport`.
+
     The deadline is checked whenever data arrives: a server that sends its headers byte by byte can exceed it.
     """
 
     def _open(self, transport: Any) -> None:
-        self._http = httpx.Client(transport=transport, **HTTP)
-        self._background = Background()
+        # Copies of this client share these objects.
+        self._own_http = PerProcess(lambda: httpx.Client(transport=transport, **HTTP))
+        self._own_background = PerProcess(Background)
+
+    @property
+    def _http(self) -> httpx.Client:
+        return self._own_http.get()
 
     def __enter__(self) -> Self:
         return self
@@ -101,7 +109,7 @@ class Client(AdmissionCalls, ProofCalls, LookupCalls):
 
     def _spawn(self, call: Coroutine[Any, Any, None]) -> Future[None]:
         _require_open(self._http)
-        return self._background.submit(call)
+        return self._own_background.get().submit(call)
 
     def _sleep(self, seconds: float) -> None:
         time.sleep(seconds)

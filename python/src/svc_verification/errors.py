@@ -43,7 +43,7 @@ def coded(code: str) -> Generator[None]:
         raise InvalidError(code, fault.pointer) from fault
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SvcError(Exception):
     """A failed call. The codes are those of the TypeScript SDK (docs/integrate.md, Errors).
 

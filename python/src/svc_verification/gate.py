@@ -21,6 +21,7 @@ from .errors import SvcError
 from .hashing import action_of, plain_hash, result_hash
 from .models import Agent, Receipt
 from .options import Admission, ApprovalWait, LostOutcome, PendingApproval, ToolCall
+from .process import PerProcess
 from .run import AgentRun
 from .transport import run_blocking, settle
 
@@ -126,7 +127,7 @@ class Gate:
         self.on_admitted, self.on_not_admitted, self.on_outcome_error = on_admitted, on_not_admitted, on_outcome_error
         self.parent = {} if parent_proof_id is None else {"parent_proof_id": parent_proof_id}
         self.recorder = client.with_timeout(outcome_timeout)
-        self._background = set[object]()
+        self._requests = PerProcess(set[object])
         # Rejects invalid options when a tool is wrapped, not when it is called.
         client.require_engine()
         agent_envelope(client.tenant_id, "admission", {"agent": agent, "action": "ANY", **self.parent})
@@ -175,7 +176,7 @@ class Gate:
 
     async def drain_async(self) -> None:
         """`drain` for a gate with an `AsyncClient`."""
-        while self._background:
+        while self._requests.get():
             await settle(self.client._sleep(0.02))
 
     async def _guard(self, call: ToolCall, tool: Callable[[], Awaitable[R]], kind: type, needed: str) -> R:
@@ -221,7 +222,7 @@ class Gate:
                     await self._record(planned, admission, first)
 
         busy = SvcError("unavailable", f"{MAX_BACKGROUND} requests of the gate already wait for the engine")
-        failed = self._spawn(decide()) if len(self._background) < MAX_BACKGROUND else busy
+        failed = self._spawn(decide()) if len(self._requests.get()) < MAX_BACKGROUND else busy
         if failed is not None:
             _notify(self.on_not_admitted, planned.not_admitted(failed))
             return await tool()
@@ -245,8 +246,9 @@ class Gate:
         except (SvcError, RuntimeError) as error:
             work.close()
             return error
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        requests = self._requests.get()
+        requests.add(task)
+        task.add_done_callback(requests.discard)
         return None
 
     async def _admit(self, planned: _Planned) -> Admission:

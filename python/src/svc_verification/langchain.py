@@ -32,7 +32,7 @@ def admit_tool(tool: ToolT, gate: Gate, **options: Unpack[ToolOptions]) -> ToolT
     if not isinstance(tool, BaseTool):
         raise SvcError("invalid_input", "expected a BaseTool of langchain-core")
 
-    kind: Any = type(tool)
+    kind: Any = _without_del(type(tool))
 
     def call_of(name: str, method: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> ToolCall:
         added = _added(method)
@@ -70,6 +70,9 @@ def admit_tool(tool: ToolT, gate: Gate, **options: Unpack[ToolOptions]) -> ToolT
 
                 return run
 
+        def __del__(self, _original: BaseTool = tool) -> None:
+            """Keeps the original as long as its copies, whose resources its `__del__` may close."""
+
         @wraps(kind.run)
         def run(self, *args: Any, **named: Any) -> Any:
             with _calling(named.get("tool_call_id")):
@@ -80,8 +83,15 @@ def admit_tool(tool: ToolT, gate: Gate, **options: Unpack[ToolOptions]) -> ToolT
             with _calling(named.get("tool_call_id")):
                 return await super().arun(*args, **named)
 
-    admitted: ToolT = _as(Admitted, tool.model_copy())
+    admitted: ToolT = _as(Admitted, tool).model_copy()
     return admitted
+
+
+def _without_del(kind: type) -> Any:
+    """The class for the copies, which share the resources of the original."""
+    if not hasattr(kind, "__del__"):
+        return kind
+    return type(kind)(kind.__name__, (kind,), {"__module__": kind.__module__, "__del__": lambda _: None})
 
 
 def _as(kind: type, tool: BaseTool) -> Any:
