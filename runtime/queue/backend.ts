@@ -143,8 +143,12 @@ const SESSION_OPTIONS = Object.entries(SESSION)
   .map(([name, value]) => `-c ${name}=${value.replace(' ', '\\ ')}`)
   .join(' ');
 
+/** Without `sslmode` in the URL, pg would take PGSSLMODE from the environment. */
+const NO_TLS_BY_DEFAULT = { ssl: false };
+
 const poolOf = (url: string, max: number) =>
   new pg.Pool({
+    ...NO_TLS_BY_DEFAULT,
     Client: clientOf(url),
     options: `-c search_path=${SCHEMA} ${SESSION_OPTIONS}`,
     max,
@@ -274,6 +278,7 @@ const CONNECT_MS = 3_000;
 async function connectToAnyHost(urls: readonly string[]): Promise<pg.Client> {
   const [connectionString = '', ...others] = urls;
   const client = new pg.Client({
+    ...NO_TLS_BY_DEFAULT,
     connectionString,
     options: SESSION_OPTIONS,
     application_name: 'svc-migrate',

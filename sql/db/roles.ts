@@ -131,9 +131,7 @@ export async function assertRole(
       case when exists (select from pg_proc f
           where f.pronamespace = 'pg_catalog'::regnamespace and f.proname in ('pg_read_file',
             'pg_read_binary_file', 'pg_ls_dir', 'lo_import', 'lo_export')
-            and has_function_privilege(f.oid, 'execute')) then 'can read files of the server' end,
-      case when current_setting('synchronous_commit') = 'off'
-        then 'commits without waiting for the disk' end], null) as excesses
+            and has_function_privilege(f.oid, 'execute')) then 'can read files of the server' end], null) as excesses
     from pg_roles r where rolname = current_user`,
   );
   const found = role?.excesses ?? ['is unknown to the database'];

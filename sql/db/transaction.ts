@@ -108,19 +108,33 @@ async function rollBack(connection: Transaction, error: unknown): Promise<void> 
   }
 }
 
+/** Values with which commits can be lost, no trigger of the schema runs, or queries fail later. */
+const UNSAFE_SETTINGS = {
+  synchronous_commit: 'off',
+  session_replication_role: 'replica',
+  row_security: 'off',
+};
+
 /**
- * Rejects a connection through a transaction pooler. The pooler drops the connection's settings and
- * gives session-level locks to the next client.
+ * Rejects a connection through a transaction pooler, and settings that break the registry. The pooler drops the
+ * connection's settings and gives session-level locks to the next client.
  */
 export async function requireOwnSession(sql: Db): Promise<void> {
   const [row] = await mapStartupDbErrors(
-    () => sql<{ arrived: boolean }[]>`select current_setting('enable_seqscan') = 'off' as arrived`,
+    () => sql<{ arrived: boolean; unsafe: string[] }[]>`
+      select current_setting('enable_seqscan') = 'off' as arrived,
+        array(select key || ' = ' || value from jsonb_each_text(${JSON.stringify(UNSAFE_SETTINGS)}::text::jsonb)
+          where current_setting(key) = value) as unsafe`,
   );
-  if (row?.arrived === true) return;
-  throw new DatabaseUnusableError(
-    'the connection settings did not reach PostgreSQL: a connection pooler is in between. Connect to PostgreSQL directly or ' +
-      'through a TCP proxy; for a pooler in session mode, set enable_seqscan = off for the role',
-  );
+  if (row?.arrived !== true)
+    throw new DatabaseUnusableError(
+      'the connection settings did not reach PostgreSQL: a connection pooler is in between. Connect to PostgreSQL directly or ' +
+        'through a TCP proxy; for a pooler in session mode, set enable_seqscan = off for the role',
+    );
+  if (row.unsafe.length > 0)
+    throw new DatabaseUnusableError(
+      `PostgreSQL has unsafe settings for this role: ${row.unsafe.join(', ')}. Reset them (alter role … reset, alter database … reset, or postgresql.conf), and start the program again`,
+    );
 }
 
 /**

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { OperatorError } from '#runtime/process/operator-error';
 import { valueOf } from '../db/columns.js';
 import { mapStartupDbErrors } from '../db/errors.js';
-import type { Db, Pool, Transaction } from '../db/transaction.js';
+import { type Db, type Pool, requirePrimary, type Transaction } from '../db/transaction.js';
 
 export interface DatabaseServer {
   /** The system identifier from initdb; physical copies share it. */
@@ -57,9 +57,10 @@ export async function migrate(
   const connection = await mapStartupDbErrors(() => sql.reserve());
   try {
     // Sets no timeouts: other runs and long migrations must be able to finish.
-    await mapStartupDbErrors(() =>
-      connection.unsafe('set statement_timeout = 0; set lock_timeout = 0').then(() => undefined),
-    );
+    await mapStartupDbErrors(async () => {
+      await connection.unsafe('set statement_timeout = 0; set lock_timeout = 0');
+      await requirePrimary(connection);
+    });
     await acquireAdvisoryLock(connection);
     // Every role may read the list of migrations, because every program checks it at its start.
     await connection.unsafe(`
@@ -71,7 +72,7 @@ export async function migrate(
     const done = await connection<{ version: number; name: string; digest: string }[]>`
       select version, name, digest from public.svc_migration order by version`;
     await requireSchema(connection, migrations.length, 0);
-    if (done.length === 0) await requireUtf8(connection);
+    if (done.length === 0) await requireUsable(connection);
     for (const row of done) {
       const known = migrations[row.version - 1];
       if (known !== undefined && known.digest !== row.digest) {
@@ -102,8 +103,13 @@ export async function migrate(
 }
 
 /** With another encoding, PostgreSQL rejects or miscounts characters of admissions that were accepted. */
-async function requireUtf8(connection: Transaction): Promise<void> {
-  const encoding = await valueOf<string>(connection`select current_setting('server_encoding')`);
+async function requireUsable(connection: Transaction): Promise<void> {
+  const [{ encoding, version, isOld }] = await connection<
+    [{ encoding: string; version: string; isOld: boolean }]
+  >`select current_setting('server_encoding') as encoding, current_setting('server_version') as version,
+      current_setting('server_version_num')::integer < 150000 as "isOld"`;
+  if (isOld)
+    throw new OperatorError(`the server runs PostgreSQL ${version}: use PostgreSQL 15 or later`);
   if (encoding === 'UTF8') return;
   throw new OperatorError(
     `the database has the encoding ${encoding}: create it again (createdb --owner svc_owner --encoding UTF8 --locale C --template template0)`,

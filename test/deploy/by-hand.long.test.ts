@@ -146,6 +146,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
       where datname = 'svc' and backend_type = 'client backend' and pid <> pg_backend_pid()`;
     const [owner] = await sql<{ rolsuper: boolean }[]>`
       select rolsuper from pg_roles where rolname = 'svc_owner'`;
+    const [database] = await sql`select datcollate from pg_database where datname = 'svc'`;
     await sql.end();
     const roles = new Set(rows.map(({ usename }) => usename));
     expect([...roles].sort()).toEqual([
@@ -156,6 +157,8 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     ]);
     expect(rows.length).toBeGreaterThanOrEqual(roles.size);
     expect(owner?.rolsuper).toBe(false);
+    // The image creates other databases in another locale.
+    expect(database).toEqual({ datcollate: 'C' });
   });
 
   it("rejects requests of an address over its rate limit with a 429 in the API's error format", async () => {

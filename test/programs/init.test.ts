@@ -152,6 +152,33 @@ describe('admin init', () => {
     await expect(migrating).rejects.toThrow('the database has the encoding SQL_ASCII');
   });
 
+  it('rejects a server before PostgreSQL 15', async () => {
+    const url = await emptyDatabase();
+    await withPool(url, { application: 'test' }, (sql) =>
+      sql.unsafe(`
+        create schema old;
+        create function old.current_setting(name text) returns text language sql as
+          $$ select case name when 'server_version_num' then '140023' else pg_catalog.current_setting(name) end $$;
+        do $$ begin
+          execute format('alter database %I set search_path = old, pg_catalog', current_database());
+        end $$`),
+    );
+    const migrating = withPool(url, { application: 'test' }, (sql) => migrate(sql, MIGRATIONS));
+    await expect(migrating).rejects.toThrow(/runs PostgreSQL .*: use PostgreSQL 15 or later/);
+  });
+
+  it('names the cause when the database is read-only', async () => {
+    const url = await emptyDatabase();
+    await withPool(url, { application: 'test' }, (sql) =>
+      sql.unsafe(`do $$ begin execute format(
+        'alter database %I set default_transaction_read_only = on', current_database()); end $$`),
+    );
+    await writeFile(file('owner-database-url'), url);
+    await expect(init('--only', 'database')).rejects.toThrow(
+      'default_transaction_read_only is on. Free disk space',
+    );
+  });
+
   it('makes an empty database ready, and changes nothing when it is repeated', async () => {
     const { passwords } = inject('postgres');
     const url = await emptyDatabase();

@@ -4,7 +4,7 @@ import { promisify } from 'node:util';
 import { Queue } from 'bullmq';
 import { Redis } from 'ioredis';
 import postgres from 'postgres';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { QueueConfig } from '#runtime/config';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/start';
 import { grantQueueAccess, migrateQueues } from '#runtime/queue/backend';
@@ -266,6 +266,19 @@ describe.each(backends)('admit queue on $name', (backend) => {
       alter table bullmq.job drop constraint settings;
       ${settings.map(([name]) => `${alter} reset ${name};`).join('')}`);
     await sql.end();
+  });
+
+  it('uses TLS only with sslmode in the URL, whatever PGSSLMODE in the environment', async () => {
+    await expect(migrateQueues(`${database.superuserUrl}?sslmode=verify-full`)).rejects.toThrow(
+      'does not support SSL',
+    );
+    vi.stubEnv('PGSSLMODE', 'require');
+    onTestFinished(() => void vi.unstubAllEnvs());
+    await migrateQueues(database.superuserUrl);
+    const { seen } = openRecorder();
+    const ids = [proofId()];
+    await openQueue().addRevocations(ids);
+    await expect.poll(() => seen).toEqual([ids]);
   });
 
   it('finds a job whose notification was lost', async () => {

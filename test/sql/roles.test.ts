@@ -223,6 +223,21 @@ it('assertDatabase > rejects a connection without its session settings, such as 
   await pooled.end();
 });
 
+it.each(['synchronous_commit = off', 'session_replication_role = replica', 'row_security = off'])(
+  'assertDatabase > rejects %s',
+  async (setting) => {
+    await db.sql.unsafe(`alter database ${db.name} set ${setting}`);
+    const sql = connect(db.urlFor('svc_publisher'), { application: 'test', max: 1 });
+    onTestFinished(async () => {
+      await sql.end();
+      await db.sql.unsafe(`alter database ${db.name} reset ${setting.split(' ')[0]!}`);
+    });
+    await expect(assertDatabase(sql, 'publisher')).rejects.toThrow(
+      `unsafe settings for this role: ${setting}. Reset them`,
+    );
+  },
+);
+
 describe('assertRole rejects a role with a program’s privileges that', () => {
   const name = `probe_${randomBytes(4).toString('hex')}`;
   const drop = () => db.sql.unsafe(`drop owned by ${name} cascade; drop role ${name}`);

@@ -87,9 +87,10 @@ export function send(
   if (answer.headers !== undefined) headers.push(...Object.entries(answer.headers).flat());
   // No ETag on POST: the response is not a representation of the URL (RFC 9110 §8.8.3).
   if (answer.etag !== undefined && caching === answer.cache && req.method !== 'POST') {
-    // Includes the generation: on a 304, caches such as nginx keep the stored snapshot headers, so the
-    // tag of another snapshot must not match.
-    const etag = snapshot === null ? `"${answer.etag}"` : `"${snapshot.generation}-${answer.etag}"`;
+    // Includes generation and time: on a 304, caches such as nginx keep the stored snapshot headers, so the tag of
+    // another snapshot must not match. A log that continues a retired log uses generations again.
+    const own = snapshot === null ? '' : `${snapshot.generation}-${snapshot.issuedAt}-`;
+    const etag = `"${own}${answer.etag}"`;
     headers.push('ETag', etag);
     if (answer.status === 200 && has(req.headers['if-none-match'], etag)) {
       res.writeHead(304, headers);

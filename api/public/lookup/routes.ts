@@ -317,7 +317,7 @@ export function verdictAnswer(
   }
   const { body, proofs } = resolved;
   const sent = sendable(body, proofs[0].log.origin);
-  // `send` adds the generation to the ETag; the kind and the generation determine the answer of this URL.
+  // `send` adds the snapshot to the ETag; the kind and the snapshot determine the answer of this URL.
   return { status: 200, type: JSON_TYPE, cache: CACHE_VERDICT, body: sent, etag: resolved.kind };
 }
 

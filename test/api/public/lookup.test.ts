@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { facadeSchema, notFoundSchema, type Facade } from '#protocol/schemas/facade';
 import type { HttpServer } from '#runtime/http/server';
 import { callAt, type Call, type Reply as AnyReply } from '../../fixtures/public-call.js';
@@ -285,4 +285,23 @@ it('any lookup response > has a strong ETag for each artifact, and gets 304 when
     headers: { 'If-None-Match': '*' },
   });
   expect(missing.status).toBe(404);
+});
+
+it('any lookup response > has another ETag when another log has the same generation', async () => {
+  const other = new TestSnapshot();
+  onTestFinished(() => other.close());
+  other.clock.at += 1;
+  const id = other.registry.addProof();
+  other.registry.verify();
+  await other.publisher().runCycle();
+  const replies = await Promise.all([
+    call(`/api/public/verify/proof/${recent}`),
+    callAt(await other.serve(other.publicServer()), `/api/public/verify/proof/${id}`),
+  ]);
+  const [[generation, etag], [sameGeneration, otherEtag]] = replies.map(({ headers }) => [
+    headers['x-svc-snapshot-generation'],
+    headers.etag,
+  ]) as [[string, string], [string, string]];
+  expect(sameGeneration).toBe(generation);
+  expect(otherEtag).not.toBe(etag);
 });

@@ -219,5 +219,8 @@ function lasting(headers: Reply['headers']): unknown {
   ];
   return Object.entries(headers)
     .filter(([name]) => !changing.includes(name))
-    .map(([name, value]) => [name, name === 'etag' ? String(value).replace(/\d+-/, '') : value]);
+    .map(([name, value]) => [
+      name,
+      name === 'etag' ? String(value).replace(/\d+-\d+-/, '') : value,
+    ]);
 }
