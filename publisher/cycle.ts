@@ -278,5 +278,13 @@ async function sweep(ctx: CycleContext, { map, shares }: PublicState): Promise<v
     yield* ctx.maps.names(map);
     yield* ctx.maps.names(shares);
   };
-  await ctx.janitor.sweep(live, ctx.monotonic.now());
+  try {
+    await ctx.janitor.sweep(live, ctx.monotonic.now());
+  } catch (error) {
+    if (error instanceof LostPageError) throw error;
+    // This cycle has published already, so it did not fail.
+    const message =
+      'publish cycle: replaced files could not be deleted; the next attempt is in five minutes';
+    ctx.log.error({ err: error }, message);
+  }
 }

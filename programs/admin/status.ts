@@ -113,14 +113,10 @@ function ago(ms: number | null): string {
   return `${Math.round(ms / 3_600_000)} h`;
 }
 
-const size = (bytes: number): string =>
-  new Intl.NumberFormat('en', {
-    notation: 'compact',
-    style: 'unit',
-    unit: 'byte',
-    unitDisplay: 'narrow',
-    maximumFractionDigits: 1,
-  }).format(bytes);
+function size(bytes: number): string {
+  const power = Math.min(4, Math.floor(Math.log10(Math.max(1, bytes)) / 3));
+  return `${(bytes / 1000 ** power).toFixed(power && 1)} ${['B', 'kB', 'MB', 'GB', 'TB'][power]!}`;
+}
 
 const WIDTH = 80;
 

@@ -90,7 +90,7 @@ const table = {
   },
   'Redis cut off from an engine': {
     status: /^queue down, as reported by engine/,
-    alert: { none: 'the other engine and the workers reach Redis' },
+    alert: 'SvcRedisDown',
     log: /^engine: queue unavailable/,
   },
   'Redis out of memory': {

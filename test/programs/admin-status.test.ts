@@ -270,7 +270,7 @@ describe('attentionFor', () => {
       { maintenance: [fsckFacts({ kind: 'backup', recorded: false, age_ms: 7e8 })] },
     ],
     ['PostgreSQL has archived no WAL', { archive_age_ms: 601_000 }],
-    ['a replication slot is', { replication_lag_bytes: 2e9 }],
+    ['a replication slot is 2.0 GB behind', { replication_lag_bytes: 2e9 }],
     ['the row of svc.scrub was deleted', { verifier: { ...well.verifier, scrubbed_to: null } }],
     ['4 leaves do not verify', { verifier: { ...well.verifier, failing_leaves: 4 } }],
   ])('reports that %s', (what, facts) => {

@@ -8,7 +8,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { basename, join } from 'node:path';
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { Publisher } from '#publisher/publisher';
 import { Janitor } from '#publisher/store/published-files';
 import { DirectoryStore } from '#runtime/store/directory';
@@ -148,6 +148,17 @@ describe('janitor', () => {
     expect(restarted.progress()).toBeGreaterThan(1_000);
     await publishAfter(restarted, 6, 6);
     expect(list.mock.calls.filter(([folder]) => folder === 'tile')).toHaveLength(2);
+  });
+
+  it('lets a cycle succeed although superseded pages cannot be deleted', async () => {
+    const publisher = snapshot.publisher();
+    await publishProofs(publisher, 200);
+    await publishProofs(publisher, 200);
+    const remove = vi.spyOn(DirectoryStore.prototype, 'remove');
+    remove.mockRejectedValue(new Error('permission denied'));
+    onTestFinished(() => remove.mockRestore());
+    await publishAfter(publisher, 61);
+    expect(remove).toHaveBeenCalledWith(expect.arrayContaining([expect.stringMatching(/^map/)]));
   });
 
   it('removes staged files of a crashed publisher at once, and unreferenced files after an hour', async () => {

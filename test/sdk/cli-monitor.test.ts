@@ -305,6 +305,37 @@ it('svc monitor > returns the alarms of a pass that a signal interrupted', async
   expect(last?.alarms).toMatchObject([{ code: 'checkpoint_unverifiable' }]);
 });
 
+it('svc monitor > saves a lasting alarm of a pass that a signal interrupted', async () => {
+  const fork = await ServedLog.open({ keys: log.keys });
+  await fork.snapshotAll();
+  const stopping = new AbortController();
+  const directory = join(folder.path, 'kept');
+  const settings = { logVkeys: [log.keys.log.vkey], watch: [], intervalMs: 1, once: false };
+  await runMonitor(
+    { sha256, verify },
+    { ...settings, directory, sources: [filesOf(log.files), filesOf(fork.files, 'mirror')] },
+    {
+      finding: ({ code }) => void (code === 'log_forked' && stopping.abort()),
+      passed: () => undefined,
+    },
+    stopping.signal,
+  );
+  const { state } = await openStore(directory, ORIGIN);
+  expect(state.lasting).toMatchObject([{ code: 'log_forked', where: 'mirror' }]);
+});
+
+it('svc monitor > reports a watched directory that has lost its files', async () => {
+  await mkdir(join(folder.path, 'kept'));
+  const args = ['--state', 'state', '--watch', 'kept'];
+  expect(await look(...args)).toMatchObject({ code: 0 });
+  const file = await folder.write('kept/old.json', [receiptEvidence(20, log.keys.aep)]);
+  await look(...args);
+  await rm(join(folder.path, file));
+  const { code, stdout } = await look(...args);
+  expect(code).toBe(1);
+  expect(stdout).toMatch(/^ALARM watched_file_unusable {2}kept: .*no longer named.*: 1$/m);
+});
+
 it('svc monitor > ends a request without an answer after --timeout', async () => {
   await api.close();
   api = await serveLocally(() => undefined);

@@ -296,21 +296,24 @@ describe('svc', () => {
     expect([wrong.code, wrong.stdout]).toEqual([1, expect.not.stringContaining('not verified')]);
   });
 
-  it('follow waits until the witnesses of the policy have cosigned the checkpoint', async () => {
-    const { name, publicKey, sign } = logKey('witness.example/w1');
-    const witness = noteSigner(sha256, name, { publicKey, sign }, COSIGNATURE_TYPE);
-    const vkey = formatVkey(sha256, name, publicKey, COSIGNATURE_TYPE);
-    await folder.write('policy', `witness w1 ${vkey}\nquorum w1\n`);
-    const polls = ['without a cosignature', 'cosigned'];
-    server.alterEvidence = (evidence: Evidence) => {
-      if (polls.shift() !== 'cosigned') return evidence;
-      const { text } = splitNote(parseTlogProof(evidence.tlog_proof).checkpoint);
-      return { ...evidence, tlog_proof: evidence.tlog_proof + cosign(text, witness, 1) };
-    };
-    const { code, stdout } = await run('follow', valid, '--policy', 'policy');
-    expect([code, polls]).toEqual([0, []]);
-    expect(stdout).toMatch(/^trusted .*, witnesses w1$/m);
-  });
+  it.each(['follow', 'lookup', 'evidence'])(
+    '%s waits until the witnesses of the policy have cosigned the checkpoint',
+    async (command) => {
+      const { name, publicKey, sign } = logKey('witness.example/w1');
+      const witness = noteSigner(sha256, name, { publicKey, sign }, COSIGNATURE_TYPE);
+      const vkey = formatVkey(sha256, name, publicKey, COSIGNATURE_TYPE);
+      await folder.write('policy', `witness w1 ${vkey}\nquorum w1\n`);
+      const polls = ['without a cosignature', 'cosigned'];
+      server.alterEvidence = (evidence: Evidence) => {
+        if (polls.shift() !== 'cosigned') return evidence;
+        const { text } = splitNote(parseTlogProof(evidence.tlog_proof).checkpoint);
+        return { ...evidence, tlog_proof: evidence.tlog_proof + cosign(text, witness, 1) };
+      };
+      const { code, stdout, stderr } = await run(command, valid, '--policy', 'policy');
+      expect([code, polls]).toEqual([0, []]);
+      expect(stdout + stderr).toMatch(/^trusted .*, witnesses w1$/m);
+    },
+  );
 
   it('lookup --view exits with 0 only if the printed document asserts validity', async () => {
     server.sources = everything(later);

@@ -201,7 +201,7 @@ it.each([
     expect(await outcomeOf(refund())).toBe('proved');
     expect(await outcomeOf(inRun())).toBe('proved');
     await lose(new Date());
-    expect(await outcomeOf(refund())).toBe('processing_failed');
+    expect(await outcomeOf(refund())).toBe('counter_lost');
     expect(await outcomeOf(inRun())).toBe('run_closed');
     expect(await outcomeOf(agentItem(registry, admissionEnvelope()))).toBe('proved');
     await withoutTriggers(db, `delete from svc.${table}`);

@@ -27,6 +27,7 @@ export interface Fault {
   code:
     | 'api_key_revoked'
     | 'approval_rejected'
+    | 'counter_lost'
     | 'invalid_run'
     | 'lane_locked'
     | 'parent_not_found'
@@ -164,7 +165,7 @@ function lossFault(
   const counter = moves.find(({ period }) => period !== 'run' && period <= day);
   if (counter === undefined) return null;
   const detail = `the service lost the value of the counter ${counter.name} for ${counter.period}: send the request again on the next day (UTC)`;
-  return { code: 'processing_failed', detail };
+  return { code: 'counter_lost', detail };
 }
 
 /** Why the approval of a second decision has no effect; null for an item without an approval. */

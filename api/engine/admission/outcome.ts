@@ -158,12 +158,16 @@ const REJECTIONS = {
 
 export const REJECTION_CODES = Object.keys(REJECTIONS) as (keyof typeof REJECTIONS)[];
 
+const COUNTER_LOST =
+  'The service lost the value of a counter that applies to this request. Nothing was admitted. Send the request again on the next day (UTC).';
+
 /** The problem of an admission that was accepted, but then rejected or not processed. */
 function rejection(code: string): Problem {
   if (Object.hasOwn(REJECTIONS, code)) {
     const known = code as keyof typeof REJECTIONS;
     return new Problem(known, REJECTIONS[known]);
   }
+  if (code === 'counter_lost') return new Problem('admission_failed', COUNTER_LOST);
   // Hides any other code, an internal error: the operator finds it in the registry and the log.
   return new Problem('admission_failed');
 }

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Option } from 'commander';
 import { utf8 } from '../../../protocol/bytes.js';
 import { isProofId } from '../../../protocol/ids.js';
@@ -60,12 +61,15 @@ export const lookupCommand: CommandSpec<LookupOptions> = {
     const call = { ...registry(), ...(await evidencePins(options)) };
     const wait = options.wait === true;
     if (options.view === undefined || wait) {
-      const found = await sdk.lookupHttp(call, { kind, identifier, wait });
+      const found = await whenCosigned(call, () =>
+        sdk.lookupHttp(call, { kind, identifier, wait }),
+      );
       if (options.view === undefined) return printLookup(invocation, identifier, found);
     }
     const query = { kind, identifier } as sdk.ViewQuery;
-    const { record, evidence } = await VIEWS[options.view](call, query);
-    const found = await sdk.lookupHttp(call, query);
+    const view = VIEWS[options.view];
+    const { record, evidence } = await whenCosigned(call, async () => view(call, query));
+    const found = await whenCosigned(call, () => sdk.lookupHttp(call, query));
     invocation.terminal.printJson(record);
     for (const parts of evidenceRows(evidence)) invocation.terminal.printError(...parts);
     return viewExit(identifier, record, found);
@@ -86,13 +90,33 @@ export const evidenceCommand: CommandSpec<LookupOptions & { out?: string }> = {
   run: async ({ argument: identifier, options, registry, terminal }) => {
     const query = { kind: options.kind ?? kindOf(identifier), identifier };
     const call = { ...registry(), ...(await evidencePins(options)) };
-    const { bytes, evidence } = await sdk.readEvidenceHttp(call, query);
+    const { bytes, evidence } = await whenCosigned(call, () => sdk.readEvidenceHttp(call, query));
     if (options.out === undefined) terminal.printBytes(bytes);
     else await writeOutput(options.out, bytes);
     for (const parts of evidenceRows(evidence)) terminal.printError(...parts);
     return EXIT.success;
   },
 };
+
+const COSIGN_MS = 10_000;
+const COSIGN_POLL_MS = 250;
+
+/** Repeats a call that lacks the quorum: witnesses cosign a checkpoint after its publication. */
+async function whenCosigned<T>(
+  { timeoutMs = COSIGN_MS }: sdk.CallOptions,
+  read: () => Promise<T>,
+): Promise<T> {
+  const deadline = Date.now() + Math.min(timeoutMs, COSIGN_MS);
+  for (;;) {
+    try {
+      return await read();
+    } catch (error) {
+      const isEarly = error instanceof sdk.SdkError && error.fault === 'quorum_not_met';
+      if (!isEarly || Date.now() > deadline) throw error;
+    }
+    await sleep(COSIGN_POLL_MS);
+  }
+}
 
 const NOTHING_VERIFIED = 'nothing: the registry is trusted; pin the log to verify';
 
@@ -126,7 +150,8 @@ export const logCommand: CommandSpec<PinOptions & { out?: string }> = {
       throw new UsageError(`${argument} is not a leaf index: give an integer of 0 or more`);
     }
     const call = { ...registry(), ...(await evidencePins(options)) };
-    const found = await sdk.readLogEntryHttp(call, { leaf_index: Number(argument) });
+    const entry = { leaf_index: Number(argument) };
+    const found = await whenCosigned(call, () => sdk.readLogEntryHttp(call, entry));
     terminal.printJson(found.entry);
     if (options.out !== undefined) await writeOutput(options.out, utf8(found.tlogProof));
     terminal.printError(...row('verified', found.verified ? 'in the log' : NOTHING_VERIFIED));

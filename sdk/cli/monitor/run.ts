@@ -63,7 +63,8 @@ export async function runMonitor(
   // Prevents Node's warning: every concurrent request adds a listener to the signal.
   setMaxListeners(0, signal);
   const pin = pinLog(crypto, settings);
-  const { pages: store, state, save, isNew } = await openStore(settings.directory, pin.origin);
+  const opened = await openStore(settings.directory, pin.origin);
+  const { pages: store, state, save, saveAlarms, isNew } = opened;
   /** The first 100 alarms of the pass that runs. */
   const raised: Finding[] = [];
   const report = (finding: Finding): void => {
@@ -89,21 +90,23 @@ export async function runMonitor(
   };
   const sources = [open(main), ...others.map(open)] as const;
   const unusable: Finding[] = [];
-  const readWatched = openWatched(crypto, settings.watch, (where, detail) => {
+  const reportUnusable = (where: string, detail: string): void => {
     const finding = { code: 'watched_file_unusable', where, detail } as const;
     unusable.push(finding);
     report(finding);
-  });
+  };
+  const readWatched = openWatched(crypto, settings.watch, reportUnusable);
   let pass: MonitorPass | null = null;
   while (!signal.aborted) {
     try {
       unusable.length = 0;
-      const { watched, isComplete } = await readWatched();
-      // Forgets proofs that no file names any more.
-      if (isComplete) {
-        const named = new Set<string>(watched.map(({ proofId }) => proofId));
-        const kept = Object.entries(state.watched).filter(([proofId]) => named.has(proofId));
-        state.watched = Object.fromEntries(kept);
+      const { watched, empty, isComplete } = await readWatched();
+      const named = new Set<string>(watched.map(({ proofId }) => proofId));
+      const unnamed = Object.keys(state.watched).filter((proofId) => !named.has(proofId));
+      if (isComplete) for (const proofId of unnamed) delete state.watched[proofId];
+      else if (unnamed.length > 0) {
+        const detail = `the directory has no file *.json; watched proofs that are no longer named by a file: ${unnamed.length}`;
+        for (const path of empty) reportUnusable(path, detail);
       }
       const found = await monitor.pass(sources, watched);
       const own = found.filter(({ code }) => FINDINGS[code] === 'alarm');
@@ -118,9 +121,15 @@ export async function runMonitor(
       if (settings.once) break;
       await sleep(settings.intervalMs, undefined, { signal });
     } catch (error) {
-      if (signal.aborted) continue;
-      if (raised.length + state.lasting.length === 0) throw error;
-      throw new AlarmedError((error as Error).message, { cause: error });
+      let fault = signal.aborted ? null : (error as Error);
+      if (signal.aborted && raised.length > 0)
+        fault = await saveAlarms(state.lasting).then(
+          () => null,
+          (cause: Error) => cause,
+        );
+      if (fault === null) continue;
+      if (raised.length + state.lasting.length === 0) throw fault;
+      throw new AlarmedError(fault.message, { cause: fault });
     }
   }
   return pass && { ...pass, alarms: [...pass.alarms, ...raised] };
@@ -139,8 +148,8 @@ function pinLog(crypto: VerifyCrypto, { logVkeys, policy }: MonitorSettings): Lo
 
 /**
  * Reads the watched files, and reports each file that cannot be used. An unchanged file yields the same
- * objects again. `isComplete` is false if a file that was not read may name further proofs: an unmounted directory is
- * empty, and a file may be renamed after the listing.
+ * objects again. `empty` has the directories without files, which may be unmounted. `isComplete` is false if a file that
+ * was not read may name further proofs: a file may also be renamed after the listing.
  */
 function openWatched(
   { sha256 }: VerifyCrypto,
@@ -168,8 +177,9 @@ function openWatched(
     return watched;
   }
 
-  return async (): Promise<{ watched: Watched[]; isComplete: boolean }> => {
+  return async () => {
     const watched: Watched[] = [];
+    const empty: string[] = [];
     let isComplete = paths.length > 0;
     const before = known;
     known = new Map();
@@ -180,8 +190,11 @@ function openWatched(
         return [];
       });
     for (const path of paths) {
-      const files = await reporting(path, filesOf(path));
-      isComplete &&= files.length > 0;
+      const listed = filesOf(path).then((files) => {
+        if (files.length === 0) empty.push(path);
+        return files;
+      });
+      const files = await reporting(path, listed);
       for (const file of files) {
         const found = read(file, before).catch(async (error: unknown) => {
           // Skips a file that was deleted after the listing, but reports a link to a missing file.
@@ -193,7 +206,7 @@ function openWatched(
         for (const one of await reporting(file, found)) watched.push(one);
       }
     }
-    return { watched, isComplete };
+    return { watched, empty, isComplete: isComplete && empty.length === 0 };
   };
 }
 

@@ -55,7 +55,13 @@ export class DirectoryPages implements MapStore {
 export async function openStore(directory: string | undefined, origin: string) {
   if (directory === undefined) {
     const save = (): Promise<void> => Promise.resolve();
-    return { pages: new MemoryPages(), state: newState(origin), save, isNew: false };
+    return {
+      pages: new MemoryPages(),
+      state: newState(origin),
+      save,
+      saveAlarms: save,
+      isNew: false,
+    };
   }
   const file = join(directory, 'state.json');
   const pages = new DirectoryPages(join(directory, 'pages'));
@@ -73,8 +79,8 @@ export async function openStore(directory: string | undefined, origin: string) {
   let version = await versionOf(file);
   const isNew = version === null;
   const state = await readState(file, origin);
-  const save = async (next: MonitorState): Promise<void> => {
-    await writeDurably(file, encodeState(next), async (replace) => {
+  const replace = (next: MonitorState): Promise<void> =>
+    writeDurably(file, encodeState(next), async (move) => {
       const unlock = await lockFile(`${file}.lock`);
       try {
         // Never replaces the state of another process, which may contain alarms that only that process found.
@@ -87,15 +93,23 @@ export async function openStore(directory: string | undefined, origin: string) {
             `another process uses ${directory}: give each monitor its own directory`,
           );
         }
-        await replace();
+        await move();
         version = await versionOf(file);
       } finally {
         await unlock();
       }
     });
+  const save = async (next: MonitorState): Promise<void> => {
+    await replace(next);
     await pages.prune();
   };
-  return { pages, state, save, isNew };
+  /**
+   * Adds alarms to the saved state. The state of an interrupted pass must not be saved: it may be past entries whose
+   * findings are not reported yet.
+   */
+  const saveAlarms = async (lasting: MonitorState['lasting']): Promise<void> =>
+    replace({ ...(await readState(file, origin)), lasting });
+  return { pages, state, save, saveAlarms, isNew };
 }
 
 const LOCK_POLL_MS = 50;

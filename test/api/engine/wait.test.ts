@@ -1,5 +1,7 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { receiptOrProblem } from '#api/engine/admission/outcome';
 import { OutcomeWaiter } from '#api/engine/admission/wait';
+import { Problem } from '#api/engine/http/problem';
 import { logger } from '#runtime/process/log';
 import type { Outcome } from '#sql/admissions/outcomes';
 
@@ -89,4 +91,15 @@ describe('OutcomeWaiter', () => {
     expect(questions).toEqual([]);
     expect(await waiting.wait(own('a'), { timeoutMs: 5_000, signal })).toBeNull();
   });
+});
+
+it('a rejection for a lost counter value > states when to send the request again', async () => {
+  const rejected = { state: 'refused', code: 'counter_lost', detail: 'internal' } as const;
+  const problem = await receiptOrProblem(rejected, () =>
+    Promise.resolve(new Map<string, string>()),
+  );
+  expect(problem).toMatchObject({ code: 'admission_failed' });
+  expect(problem instanceof Problem && problem.message).toMatch(
+    /^The service lost the value .* on the next day \(UTC\)\.$/,
+  );
 });
