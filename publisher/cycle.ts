@@ -166,7 +166,8 @@ async function publishNext(
     ? published.index
     : await publishSnapshot(ctx, published, inputs, { ...next, validUntil });
   if (!isPublished) ctx.memory.progress = { from: generation, state, head };
-  await sweep(ctx, state);
+  // The checkpoint of a snapshot covers its entry.
+  await sweep(ctx, state, generation + 1);
   ctx.memory.published = {
     verdict: inputs.verdict.index,
     snapshot: generation,
@@ -225,7 +226,7 @@ async function nextState(
       inspect(first, entries);
       const files = await leafFiles(tree, { first, entries }, written, fullSize);
       await ctx.writer.put(files);
-      ctx.janitor.wrote(files, ctx.monotonic.now());
+      ctx.janitor.wrote(files);
     },
     stop: (state) => requireSameMap(known, state),
   });
@@ -275,10 +276,14 @@ function isCurrent(
   );
 }
 
-async function sweep(ctx: CycleContext, { map, shares }: PublicState): Promise<void> {
+async function sweep(
+  ctx: CycleContext,
+  { map, shares }: PublicState,
+  signedSize: number,
+): Promise<void> {
   const live = async function* () {
     yield* ctx.maps.names(map);
     yield* ctx.maps.names(shares);
   };
-  await ctx.janitor.sweep(live, ctx.monotonic.now());
+  await ctx.janitor.sweep(live, signedSize, ctx.monotonic.now());
 }

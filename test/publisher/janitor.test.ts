@@ -71,12 +71,12 @@ describe('janitor', () => {
     };
     janitor.supersede([name], 0);
     janitor.keep(name);
-    expect(await janitor.sweep(live, 0)).toEqual([]);
-    expect(await janitor.sweep(live, 61 * MINUTE)).toEqual([]);
+    expect(await janitor.sweep(live, 0, 0)).toEqual([]);
+    expect(await janitor.sweep(live, 0, 61 * MINUTE)).toEqual([]);
     // A second publisher uses the page again.
     janitor.supersede([name], 62 * MINUTE);
     janitor.scanAgain();
-    expect(await janitor.sweep(live, 123 * MINUTE)).toEqual([]);
+    expect(await janitor.sweep(live, 0, 123 * MINUTE)).toEqual([]);
     expect(pages()).toEqual([name]);
   });
 
@@ -111,6 +111,41 @@ describe('janitor', () => {
     expect(existsSync(at('tile/0/001.p'))).toBe(true);
     expect(existsSync(at('tile/1/000.p/1'))).toBe(true);
   });
+
+  it.each(['the same', 'a restarted'])(
+    'keeps partial tiles beside full tiles that no checkpoint covers (%s publisher)',
+    async (which) => {
+      const { registry } = snapshot;
+      // The log gets no entries for more than an hour.
+      const rare = { snapshotTtlMs: 6 * 60 * MINUTE };
+      const failed = snapshot.publisher(rare);
+      await publishProofs(failed, 280);
+      const kept = registry.size;
+      registry.onCall = (what) => {
+        if (what === 'insertCheckpoint') throw new Error('the primary is down');
+      };
+      await expect(publishProofs(failed, 300)).rejects.toThrow('the primary is down');
+      registry.onCall = () => undefined;
+      registry.truncate(kept);
+      let publisher = failed;
+      if (which === 'a restarted') {
+        await failed.close();
+        publisher = snapshot.publisher(rare);
+      }
+      snapshot.clock.at += MINUTE;
+      await publishProofs(publisher, 20);
+      for (let i = 0; i < 22; i++) {
+        snapshot.clock.at += 6 * MINUTE;
+        expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });
+      }
+      expect(existsSync(at('tile/0/001'))).toBe(true);
+      await snapshot.published();
+      // A checkpoint that covers the full tile supersedes the partial tiles.
+      await publishProofs(publisher, 300);
+      await publishAfter(publisher, ...Array<number>(12).fill(6));
+      expect(existsSync(at('tile/0/001.p'))).toBe(false);
+    },
+  );
 
   it('removes partial tiles that another publisher wrote while this publisher was the standby', async () => {
     const [publisher, other] = [snapshot.publisher(), snapshot.publisher()];
