@@ -166,8 +166,7 @@ async function publishNext(
     ? published.index
     : await publishSnapshot(ctx, published, inputs, { ...next, validUntil });
   if (!isPublished) ctx.memory.progress = { from: generation, state, head };
-  // The checkpoint of a snapshot covers its entry.
-  await sweep(ctx, state, generation + 1);
+  await sweep(ctx, state, generation);
   ctx.memory.published = {
     verdict: inputs.verdict.index,
     snapshot: generation,
@@ -279,11 +278,18 @@ function isCurrent(
 async function sweep(
   ctx: CycleContext,
   { map, shares }: PublicState,
-  signedSize: number,
+  generation: number,
 ): Promise<void> {
   const live = async function* () {
     yield* ctx.maps.names(map);
     yield* ctx.maps.names(shares);
   };
-  await ctx.janitor.sweep(live, signedSize, ctx.monotonic.now());
+  // A snapshot of another publisher may use pages again that this publisher superseded.
+  const requireCurrent = async (): Promise<void> => {
+    await ctx.leadership.require();
+    if ((await ctx.reader.snapshot())?.index !== generation)
+      throw new LeaseLostError('another publisher replaced the snapshot');
+  };
+  // The checkpoint of a snapshot covers the snapshot's entry.
+  await ctx.janitor.sweep(live, generation + 1, ctx.monotonic.now(), requireCurrent);
 }

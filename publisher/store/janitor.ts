@@ -69,12 +69,14 @@ export class Janitor {
    * @param live the names of the pages of the published maps
    * @param signedSize the size of the published checkpoint. A failed cycle may have left full tiles beyond it whose
    *   leaves a failover replaced.
+   * @param requireCurrent called before files are removed; throws if the published maps may have changed
    * @throws LostPageError when one of these pages is missing
    */
   async sweep(
     live: () => AsyncIterable<string>,
     signedSize: number,
     now: number,
+    requireCurrent: () => Promise<void>,
   ): Promise<string[]> {
     if (now - this.sweptAt < SWEEP_EVERY_MS) return [];
     this.sweptAt = now;
@@ -86,6 +88,7 @@ export class Janitor {
     }
     const over = [...this.unreferencedSince].filter(([, since]) => now - since >= KEEP_MS);
     const removed = over.map(([path]) => path);
+    if (removed.length > 0) await requireCurrent();
     await this.store.remove(removed);
     for (const path of removed) this.unreferencedSince.delete(path);
     return removed;

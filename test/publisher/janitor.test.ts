@@ -4,6 +4,7 @@ import { describe, expect, it, vi } from 'vitest';
 import type { Publisher } from '#publisher/publisher';
 import { Janitor } from '#publisher/store/janitor';
 import { DirectoryStore } from '#runtime/store/directory';
+import { bucketLike } from '../fixtures/snapshot.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
 const MINUTE = 60_000;
@@ -69,15 +70,47 @@ describe('janitor', () => {
     const live = async function* () {
       yield await Promise.resolve(name);
     };
+    const sweep = (now: number) => janitor.sweep(live, 0, now, () => Promise.resolve());
     janitor.supersede([name], 0);
     janitor.keep(name);
-    expect(await janitor.sweep(live, 0, 0)).toEqual([]);
-    expect(await janitor.sweep(live, 0, 61 * MINUTE)).toEqual([]);
+    expect(await sweep(0)).toEqual([]);
+    expect(await sweep(61 * MINUTE)).toEqual([]);
     // A second publisher uses the page again.
     janitor.supersede([name], 62 * MINUTE);
     janitor.scanAgain();
-    expect(await janitor.sweep(live, 0, 123 * MINUTE)).toEqual([]);
+    expect(await sweep(123 * MINUTE)).toEqual([]);
     expect(pages()).toEqual([name]);
+  });
+
+  it('removes no page that another publisher publishes again during the sweep', async () => {
+    const { registry } = snapshot;
+    let whileListing = (): Promise<unknown> => Promise.resolve();
+    const open = () =>
+      bucketLike(snapshot.directory, (store) => ({
+        async *list(folder) {
+          await whileListing();
+          yield* store.list(folder);
+        },
+      }));
+    const [id] = snapshot.grow(1);
+    registry.share('proof', id!);
+    const publisher = snapshot.publisher({ directory: open() });
+    await publisher.runCycle();
+    const second = registry.share('proof', id!);
+    await publishAfter(publisher, 1);
+    registry.onCall = () => {
+      throw new Error('the primary is down');
+    };
+    await expect(publisher.runCycle()).rejects.toThrow('down');
+    registry.onCall = () => undefined;
+    const other = snapshot.publisher({ directory: open() });
+    whileListing = () => {
+      whileListing = () => Promise.resolve();
+      registry.endShare(second);
+      return other.runCycle();
+    };
+    await expect(publishAfter(publisher, 70)).rejects.toThrow('another publisher');
+    expect((await snapshot.published()).shares.size).toBe(1);
   });
 
   it('finds a lost page, and the same cycle writes the page again', async () => {
