@@ -8,6 +8,8 @@ import { LostPageError } from '../errors.js';
 /** Replaced files stay at least this long, because readers may have an older snapshot. */
 const KEEP_MS = 60 * 60 * 1000;
 const SWEEP_EVERY_MS = 5 * 60 * 1000;
+/** Nothing is published during a sweep, and a removal from a bucket takes tens of milliseconds: further files wait. */
+const MOST_REMOVALS = 200;
 
 /** The first 52 bits of a name identify a page: a collision only keeps an unreferenced page. */
 const keyOf = (name: string): number => Number.parseInt(name.slice(0, 13), 16);
@@ -87,7 +89,8 @@ export class Janitor {
       this.partial.delete(tile);
     }
     const over = [...this.unreferencedSince].filter(([, since]) => now - since >= KEEP_MS);
-    const removed = over.map(([path]) => path);
+    const removed = over.slice(0, MOST_REMOVALS).map(([path]) => path);
+    if (removed.length < over.length) this.sweptAt = -Infinity;
     if (removed.length > 0) await requireCurrent();
     await this.store.remove(removed);
     for (const path of removed) this.unreferencedSince.delete(path);

@@ -113,6 +113,19 @@ describe('janitor', () => {
     expect((await snapshot.published()).shares.size).toBe(1);
   });
 
+  it('removes at most 200 files in one cycle', async () => {
+    mkdirSync(at('map'), { recursive: true });
+    for (let i = 0; i < 500; i++) writeFileSync(at(`map/unknown-${i}`), '');
+    const publisher = snapshot.publisher();
+    await publishProofs(publisher, 1);
+    const left: number[] = [];
+    for (const minutes of [61, 0, 0]) {
+      await publishAfter(publisher, minutes);
+      left.push(readdirSync(at('map')).filter((name) => name.startsWith('unknown')).length);
+    }
+    expect(left).toEqual([300, 100, 0]);
+  });
+
   it('finds a lost page, and the same cycle writes the page again', async () => {
     const [id] = snapshot.grow(1);
     const before = snapshot.publisher();
