@@ -54,7 +54,7 @@ export async function publishSnapshot(
   const { size } = state.log;
   for await (const files of logFiles(signed, written, size, ctx.chunkLeaves, inspect)) {
     await ctx.writer.put(files);
-    ctx.janitor.wrote(files, ctx.monotonic.now());
+    ctx.janitor.wrote(files);
     ctx.progress();
   }
 

@@ -164,7 +164,7 @@ async function publishNext(
     ? published.index
     : await publishSnapshot(ctx, published, inputs, { ...next, validUntil });
   if (!isPublished) ctx.memory.progress = { from: generation, state, head };
-  await sweep(ctx, state);
+  await sweep(ctx, state, generation);
   ctx.memory.published = {
     verdict: inputs.verdict.index,
     snapshot: generation,
@@ -223,7 +223,7 @@ async function nextState(
       inspect(first, entries);
       const files = await leafFiles(tree, { first, entries }, written, fullSize);
       await ctx.writer.put(files);
-      ctx.janitor.wrote(files, ctx.monotonic.now());
+      ctx.janitor.wrote(files);
     },
     stop: (state) => requireSameMap(known, state),
   });
@@ -273,15 +273,26 @@ function isCurrent(
   );
 }
 
-async function sweep(ctx: CycleContext, { map, shares }: PublicState): Promise<void> {
+async function sweep(
+  ctx: CycleContext,
+  { map, shares }: PublicState,
+  generation: number,
+): Promise<void> {
   const live = async function* () {
     yield* ctx.maps.names(map);
     yield* ctx.maps.names(shares);
   };
+  // A snapshot of another publisher may use pages again that this publisher superseded.
+  const requireCurrent = async (): Promise<void> => {
+    await ctx.leadership.require();
+    if ((await ctx.reader.snapshot())?.index !== generation)
+      throw new LeaseLostError('another publisher replaced the snapshot');
+  };
   try {
-    await ctx.janitor.sweep(live, ctx.monotonic.now());
+    // The checkpoint of a snapshot covers the snapshot's entry.
+    await ctx.janitor.sweep(live, generation + 1, ctx.monotonic.now(), requireCurrent);
   } catch (error) {
-    if (error instanceof LostPageError) throw error;
+    if (error instanceof LostPageError || error instanceof LeaseLostError) throw error;
     // This cycle has published already, so it did not fail.
     const message =
       'publish cycle: replaced files could not be deleted; the next attempt is in five minutes';

@@ -19,6 +19,8 @@ import type { CycleContext, PublicState } from '../context.js';
 import { FatalPublishError } from '../errors.js';
 
 const CHANGES_AT_ONCE = 2_000;
+/** Sorting this many changes lets each page of the map be read and written once, not once for every 2,000 changes. */
+const CHANGES_SORTED = 100_000;
 const NO_HISTORY = new Uint8Array();
 
 /**
@@ -39,6 +41,7 @@ export async function applyShares(
   let { shares } = state;
   const last = Math.max(state.shareChange, published);
   const waiting = new Set<string>();
+  const unpublished: TokenChange[] = [];
   const apply = async (some: readonly Changed[]): Promise<void> => {
     const found = await changesOf(ctx, state.map, shares, some);
     // A token that is valid now was valid in the published state too: if that state lacks the token, the registry
@@ -46,11 +49,13 @@ export async function applyShares(
     const known = rebuilds ? [] : found.tokens.filter(({ changeNo }) => changeNo <= last);
     const keys = known.map(({ key }) => key);
     const values = await ctx.maps.findAll(state.shares, keys);
-    const unpublished = known.filter((_, at) => values[at] === null);
-    if (unpublished.length > 0) throw replaced(unpublished);
+    unpublished.push(...known.filter((_, at) => values[at] === null));
     // Leaves out unchanged values: after a restart, the update would read their pages a second time.
     const unchanged = new Set(
-      keys.filter((_, at) => equalBytes(values[at]!.record, known[at]!.value.record)),
+      keys.filter((_, at) => {
+        const value = values[at] ?? null;
+        return value !== null && equalBytes(value.record, known[at]!.value.record);
+      }),
     );
     const changes = found.changes.filter(({ key }) => !unchanged.has(key));
     shares = await ctx.maps.update(shares, changes);
@@ -63,22 +68,27 @@ export async function applyShares(
   // Reads the last change again: if that change is missing, the registry has lost changes.
   let after = Math.max(state.shareChange - 1, 0);
   for (let isMore = true; isMore;) {
-    const page = await ctx.registry.shareChangesSince(after, CHANGES_AT_ONCE);
+    const page = await ctx.registry.shareChangesSince(after, CHANGES_SORTED);
     page.forEach(({ changeNo }, i) => {
       // If a change were skipped, such as the revocation of a token, it would never be published.
       if (changeNo !== after + 1 + i) {
         throw new Error(`the registry did not list change ${after + 1 + i}`);
       }
     });
-    await apply(page);
-    isMore = page.length === CHANGES_AT_ONCE;
+    isMore = page.length === CHANGES_SORTED;
     after += page.length;
+    page.sort((a, b) => Number(hashOf(a) > hashOf(b)) - Number(hashOf(a) < hashOf(b)));
+    for (const some of slices(page, CHANGES_AT_ONCE)) await apply(some);
+    if (unpublished.length > 0) throw replaced(unpublished);
   }
   if (after < last) throw behind(last);
   return { ...state, shares, shareChange: after, waiting };
 }
 
 type Changed = { packageId: string } | { tokenHash: string; changeNo: number };
+
+/** Tokens have the order of their hashes in the map too. */
+const hashOf = (change: Changed): string => ('tokenHash' in change ? change.tokenHash : '');
 
 interface TokenChange {
   changeNo: number;

@@ -151,7 +151,9 @@ export abstract class BucketStore implements SnapshotStore {
         await this.call('delete', path, (signal) => this.removeObject(key, signal));
       }
     };
-    await Promise.all(Array.from({ length: AT_ONCE }, removeNext));
+    const results = await Promise.allSettled(Array.from({ length: AT_ONCE }, removeNext));
+    // Reports a failure only after every deletion has ended, because the caller may then write a path again.
+    for (const result of results) if (result.status === 'rejected') throw result.reason;
   }
 
   private async get(path: string): Promise<Found | null> {

@@ -235,13 +235,16 @@ export async function verifierWork(sql: Db) {
 /**
  * Records that an expiry scan which began at `beganAt`, epoch milliseconds of the database, has
  * finished. With several verifiers the latest scan counts. A recorded time in the future is
- * replaced, because the database clock was set back and no scan covered that time.
+ * replaced, because the database clock was set back and no scan covered that time. Records nothing while this database
+ * has an earlier expiry, which a failover during the scan can bring back.
  */
 export async function recordExpiryScan(sql: Db, beganAt: number): Promise<void> {
+  const began = sql`${new Date(beganAt)}::timestamptz`;
   await sql`
     update svc.upkeep set done_at = case when done_at <= clock_timestamp() + interval '1 second'
-      then greatest(done_at, ${new Date(beganAt)}::timestamptz)
-      else ${new Date(beganAt)}::timestamptz end`;
+      then greatest(done_at, ${began}) else ${began} end
+    where not exists (select from svc.expiry where expires_at <= ${began})
+      and not exists (select from svc.share_due where expires_at <= ${began})`;
 }
 
 /** The start of the last finished expiry scan, in epoch milliseconds; null without a scan. */

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { beforeEach, expect, it } from 'vitest';
 import { Findings } from '#fsck/findings';
-import { DirectoryStore } from '#runtime/store/directory';
 import type { SnapshotStore } from '#runtime/store/store';
+import { bucketLike } from '../fixtures/snapshot.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
 /** Tests failures within a running process; write-order.test.ts verifies the files after each write. */
@@ -132,22 +132,14 @@ it('publisher > appends a snapshot entry of a failed cycle again that a failover
   }
 });
 
-/** The directory as a store that a publisher uses without a lease on the directory, like a bucket. */
-function bucket(beforeTile: () => Promise<void> = () => Promise.resolve()): SnapshotStore {
-  const store = new DirectoryStore(snapshot.directory);
-  const create: SnapshotStore['create'] = async (path, bytes) => {
-    if (path.startsWith('tile/')) await beforeTile();
-    return store.create(path, bytes);
-  };
-  return new Proxy<SnapshotStore>(store, {
-    get: (_, name: keyof SnapshotStore) => {
-      if (name === 'create') return create;
-      if (name === 'directory') return null;
-      const member = store[name];
-      return typeof member === 'function' ? (member.bind(store) as unknown) : member;
+/** Calls `beforeTile` before each tile is written. */
+const bucket = (beforeTile: () => Promise<void> = () => Promise.resolve()): SnapshotStore =>
+  bucketLike(snapshot.directory, (store) => ({
+    create: async (path, bytes) => {
+      if (path.startsWith('tile/')) await beforeTile();
+      return store.create(path, bytes);
     },
-  });
-}
+  }));
 
 it('publisher > replaces no file of a checkpoint that the publisher of the new primary signed', async () => {
   const { registry } = snapshot;

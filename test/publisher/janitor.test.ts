@@ -12,6 +12,7 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { Publisher } from '#publisher/publisher';
 import { Janitor } from '#publisher/store/published-files';
 import { DirectoryStore } from '#runtime/store/directory';
+import { bucketLike } from '../fixtures/snapshot.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
 const MINUTE = 60_000;
@@ -77,15 +78,60 @@ describe('janitor', () => {
     const live = async function* () {
       yield await Promise.resolve(name);
     };
+    const sweep = (now: number) => janitor.sweep(live, 0, now, () => Promise.resolve());
     janitor.supersede([name], 0);
     janitor.keep(name);
-    expect(await janitor.sweep(live, 0)).toEqual([]);
-    expect(await janitor.sweep(live, 61 * MINUTE)).toEqual([]);
+    expect(await sweep(0)).toEqual([]);
+    expect(await sweep(61 * MINUTE)).toEqual([]);
     // A second publisher uses the page again.
     janitor.supersede([name], 62 * MINUTE);
     janitor.scanAgain();
-    expect(await janitor.sweep(live, 123 * MINUTE)).toEqual([]);
+    expect(await sweep(123 * MINUTE)).toEqual([]);
     expect(pages()).toEqual([name]);
+  });
+
+  it('removes no page that another publisher publishes again during the sweep', async () => {
+    const { registry } = snapshot;
+    let whileListing = (): Promise<unknown> => Promise.resolve();
+    const open = () =>
+      bucketLike(snapshot.directory, (store) => ({
+        async *list(folder) {
+          await whileListing();
+          yield* store.list(folder);
+        },
+      }));
+    const [id] = snapshot.grow(1);
+    registry.share('proof', id!);
+    const publisher = snapshot.publisher({ directory: open() });
+    await publisher.runCycle();
+    const second = registry.share('proof', id!);
+    await publishAfter(publisher, 1);
+    registry.onCall = () => {
+      throw new Error('the primary is down');
+    };
+    await expect(publisher.runCycle()).rejects.toThrow('down');
+    registry.onCall = () => undefined;
+    const other = snapshot.publisher({ directory: open() });
+    whileListing = () => {
+      whileListing = () => Promise.resolve();
+      registry.endShare(second);
+      return other.runCycle();
+    };
+    await expect(publishAfter(publisher, 70)).rejects.toThrow('another publisher');
+    expect((await snapshot.published()).shares.size).toBe(1);
+  });
+
+  it('removes at most 200 files in one cycle', async () => {
+    mkdirSync(at('map'), { recursive: true });
+    for (let i = 0; i < 500; i++) writeFileSync(at(`map/unknown-${i}`), '');
+    const publisher = snapshot.publisher();
+    await publishProofs(publisher, 1);
+    const left: number[] = [];
+    for (const minutes of [61, 0, 0]) {
+      await publishAfter(publisher, minutes);
+      left.push(readdirSync(at('map')).filter((name) => name.startsWith('unknown')).length);
+    }
+    expect(left).toEqual([300, 100, 0]);
   });
 
   it('finds a lost page, and the same cycle writes the page again', async () => {
@@ -119,6 +165,41 @@ describe('janitor', () => {
     expect(existsSync(at('tile/0/001.p'))).toBe(true);
     expect(existsSync(at('tile/1/000.p/1'))).toBe(true);
   });
+
+  it.each(['the same', 'a restarted'])(
+    'keeps partial tiles beside full tiles that no checkpoint covers (%s publisher)',
+    async (which) => {
+      const { registry } = snapshot;
+      // The log gets no entries for more than an hour.
+      const rare = { snapshotTtlMs: 6 * 60 * MINUTE };
+      const failed = snapshot.publisher(rare);
+      await publishProofs(failed, 280);
+      const kept = registry.size;
+      registry.onCall = (what) => {
+        if (what === 'insertCheckpoint') throw new Error('the primary is down');
+      };
+      await expect(publishProofs(failed, 300)).rejects.toThrow('the primary is down');
+      registry.onCall = () => undefined;
+      registry.truncate(kept);
+      let publisher = failed;
+      if (which === 'a restarted') {
+        await failed.close();
+        publisher = snapshot.publisher(rare);
+      }
+      snapshot.clock.at += MINUTE;
+      await publishProofs(publisher, 20);
+      for (let i = 0; i < 22; i++) {
+        snapshot.clock.at += 6 * MINUTE;
+        expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });
+      }
+      expect(existsSync(at('tile/0/001'))).toBe(true);
+      await snapshot.published();
+      // A checkpoint that covers the full tile supersedes the partial tiles.
+      await publishProofs(publisher, 300);
+      await publishAfter(publisher, ...Array<number>(12).fill(6));
+      expect(existsSync(at('tile/0/001.p'))).toBe(false);
+    },
+  );
 
   it('removes partial tiles that another publisher wrote while this publisher was the standby', async () => {
     const [publisher, other] = [snapshot.publisher(), snapshot.publisher()];

@@ -250,6 +250,19 @@ describe('scanExpiries', () => {
     },
   );
 
+  it('records no scan time on a database that has earlier expiries, such as after a failover', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
+    await registry.admitAll([registry.item()]);
+    while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
+    for (const expire of [async () => letEnd(await share(60_000)), () => end('trust')]) {
+      await scanExpiries(registry.verify, 10);
+      const before = await expiryScanDoneAt(db.sql);
+      await expire();
+      await recordExpiryScan(registry.verify.sql, await databaseTime(db.sql));
+      expect(await expiryScanDoneAt(db.sql)).toBe(before);
+    }
+  });
+
   it('does not replace a later scan time of another verifier', async () => {
     const now = await databaseTime(db.sql);
     await recordExpiryScan(registry.verify.sql, now);

@@ -17,7 +17,14 @@ import {
 } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Exchange, Handler, PublicContext } from '../operation.js';
-import { CACHE_IMMUTABLE, CACHE_VERDICT, JSON_TYPE, send, type Answer } from '../http/answer.js';
+import {
+  CACHE_IMMUTABLE,
+  CACHE_NEVER,
+  CACHE_VERDICT,
+  JSON_TYPE,
+  send,
+  type Answer,
+} from '../http/answer.js';
 import { Problem } from '../http/problem.js';
 import { whenFetched, type Snapshot } from '../snapshot/snapshot.js';
 import { loadedSnapshot } from '../snapshot/poller.js';
@@ -55,7 +62,7 @@ export const getCheckpoint = ofSnapshot(async (ctx, snapshot) => {
 const TILE =
   /^(entries|0|[1-9][0-9]?)\/(?!x000)((?:x[0-9]{3}\/)*[0-9]{3})(?:\.p\/([1-9][0-9]{0,2}))?$/;
 
-/** GET /log/tile/…: immutable hash tiles and entry bundles. */
+/** GET /log/tile/…: hash tiles and entry bundles, immutable once the served checkpoint covers them. */
 export async function getTile(exchange: Exchange, path: string): Promise<void> {
   const { ctx } = exchange;
   const [, named, groups = '', partial] = TILE.exec(path) ?? [];
@@ -80,10 +87,12 @@ export async function getTile(exchange: Exchange, path: string): Promise<void> {
   if (level !== null && bytes.length !== width * HASH_BYTES) {
     throw malformed(`${path} is not ${width} hashes long`);
   }
+  // A publisher may replace a tile that its checkpoints do not cover, if a failover loses the leaves.
+  const isCovered = width <= tileWidth(level ?? 0, index, size);
   send(exchange, current, {
     status: 200,
     type: 'application/octet-stream',
-    cache: CACHE_IMMUTABLE,
+    cache: isCovered ? CACHE_IMMUTABLE : CACHE_NEVER,
     body: bytes,
   });
 }

@@ -83,7 +83,7 @@ type LogFiles = Pick<SnapshotSource, 'logFile'>;
 
 /**
  * Reads a prefix of a wider file if necessary: the publisher writes partial tiles of signed trees
- * only, and deletes them once the full tile exists.
+ * only, and deletes them once a checkpoint covers the full tile.
  */
 async function readPrefix(
   source: LogFiles,

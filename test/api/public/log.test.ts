@@ -72,6 +72,15 @@ describe('/log', () => {
     expect((await get('/log/tile/0/002.p/87')).bytes).toHaveLength(87 * 32);
   });
 
+  it('lets no cache store a tile or bundle that the served checkpoint does not cover', async () => {
+    for (const tile of ['0/002', 'entries/002', '1/000']) {
+      const file = join(snapshot.directory, 'tile', tile);
+      writeFileSync(file, Buffer.alloc(8192));
+      expect(await get(`/log/tile/${tile}`)).toMatchObject({ status: 200, cache: 'no-store' });
+      rmSync(file);
+    }
+  });
+
   it.each([
     '/log/tile/0/002',
     '/log/tile/0/000.p/0',
