@@ -80,6 +80,24 @@ def test_a_langchain_tool_is_finalized_once_after_its_copies() -> None:
     assert finalized == [None]
 
 
+@pytest.mark.parametrize("method", ["__copy__", "model_copy"])
+def test_a_langchain_tool_whose_class_makes_its_own_copies_runs_only_with_a_permit(method: str) -> None:
+    ran = list[int]()
+
+    class Book(BaseTool):
+        name: str = "book"
+        description: str = "Books a table."
+
+        def _run(self, seats: int) -> int:
+            ran.append(seats)
+            return seats
+
+    setattr(Book, method, lambda self, **_: Book())
+    with pytest.raises(SvcError):
+        admit_tool(Book(), gate_of(Client, Engine(deny))).invoke({"seats": 2})
+    assert ran == []
+
+
 @pytest.mark.parametrize("name", ["engine_url", "tenant_id", "api_key"])
 def test_a_gate_without_a_setting_of_the_engine_is_rejected_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # An empty setting must not select the tenant or the key of the environment.

@@ -21,7 +21,7 @@ beforeAll(async () => {
   await activateSet(world.registry.admin, { ...files, schema });
 }, 600_000);
 
-/** The oldest supported versions, and the newest versions of some frameworks. */
+/** The oldest supported versions, and later versions of some frameworks. */
 const VERSIONS = {
   oldest: [
     'ai@5.0.0',

@@ -92,7 +92,10 @@ class Client(AdmissionCalls, ProofCalls, LookupCalls):
 
     @property
     def _http(self) -> httpx.Client:
-        return self._own_http.get()
+        try:
+            return self._own_http.get()
+        except (OSError, ValueError) as error:
+            raise SvcError("network", f"this process cannot open connections: {error}") from error
 
     def __enter__(self) -> Self:
         return self

@@ -83,7 +83,8 @@ def admit_tool(tool: ToolT, gate: Gate, **options: Unpack[ToolOptions]) -> ToolT
             with _calling(named.get("tool_call_id")):
                 return await super().arun(*args, **named)
 
-    admitted: ToolT = _as(Admitted, tool).model_copy()
+    # The tool's class may make its copy of another class.
+    admitted: ToolT = _as(Admitted, _as(Admitted, tool).model_copy())
     return admitted
 
 

@@ -8,6 +8,18 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+# Each process of a line of forks has its own number; process ids may be used again.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
+
 
 class PerProcess(Generic[T]):
     """A value for each process: the connections, threads and locks of the parent do not work in a forked child."""
@@ -17,7 +29,6 @@ class PerProcess(Generic[T]):
         self.get()
 
     def get(self) -> T:
-        process = os.getpid()
-        value = self._values.get(process)
+        value = self._values.get(_forks)
         # `setdefault` is atomic between threads.
-        return self._values.setdefault(process, self._create()) if value is None else value
+        return self._values.setdefault(_forks, self._create()) if value is None else value
