@@ -289,9 +289,10 @@ export class Janitor {
     }
     const over = [...this.unreferencedSince].filter(([, since]) => now - since >= KEEP_MS);
     const removed = over.slice(0, MOST_REMOVALS).map(([path]) => path);
-    if (removed.length < over.length) this.sweptAt = -Infinity;
     if (removed.length > 0) await requireCurrent();
     await this.store.remove(removed);
+    // After a failure the next sweep waits for the interval.
+    if (removed.length < over.length) this.sweptAt = -Infinity;
     for (const path of removed) this.unreferencedSince.delete(path);
     return removed;
   }

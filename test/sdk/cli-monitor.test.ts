@@ -333,7 +333,7 @@ it('svc monitor > reports a watched directory that has lost its files', async ()
   await rm(join(folder.path, file));
   const { code, stdout } = await look(...args);
   expect(code).toBe(1);
-  expect(stdout).toMatch(/^ALARM watched_file_unusable {2}kept: .*no longer named.*: 1$/m);
+  expect(stdout).toMatch(/^ALARM watched_file_unusable {2}kept: .*that no file names: 1$/m);
 });
 
 it('svc monitor > ends a request without an answer after --timeout', async () => {

@@ -104,8 +104,8 @@ export async function runMonitor(
       const named = new Set<string>(watched.map(({ proofId }) => proofId));
       const unnamed = Object.keys(state.watched).filter((proofId) => !named.has(proofId));
       if (isComplete) for (const proofId of unnamed) delete state.watched[proofId];
-      else if (unnamed.length > 0) {
-        const detail = `the directory has no file *.json; watched proofs that are no longer named by a file: ${unnamed.length}`;
+      else if (unnamed.length > 0 && unusable.length === 0) {
+        const detail = `the directory has no *.json file; watched proofs that no file names: ${unnamed.length}`;
         for (const path of empty) reportUnusable(path, detail);
       }
       const found = await monitor.pass(sources, watched);
