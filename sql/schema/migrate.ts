@@ -34,7 +34,6 @@ export async function serverOf(sql: Db): Promise<DatabaseServer> {
 export const LOCK_TIMEOUT_MS = 500;
 const PATIENCE_MS = 5 * 60_000;
 const ADVISORY_LOCK = 7_301_001;
-const ASK_AGAIN_MS = 100;
 /** Pause between two attempts, so that queued statements can run. */
 const PAUSE_MS = 500;
 const LOCK_NOT_AVAILABLE = '55P03';
@@ -42,11 +41,10 @@ const DEADLOCK = '40P01';
 
 /**
  * Applies the pending migrations of `folder` and returns their names. Each migration is one
- * transaction, or one statement that is marked to run outside a transaction. An advisory lock
- * serialises concurrent runs. Accepts additive migrations of a later version, because programs may
- * be rolled back; rejects a breaking migration and a different history. Programs may serve
- * meanwhile. Statements queue behind a migration that waits for a table lock, so the migration
- * waits only briefly, releases all locks and tries again.
+ * transaction. An advisory lock serialises concurrent runs. Accepts additive migrations of a later
+ * version, because programs may be rolled back; rejects a breaking migration and a different
+ * history. Programs may serve meanwhile. Statements queue behind a migration that waits for a table
+ * lock, so the migration waits only briefly, releases all locks and tries again.
  */
 export async function migrate(
   sql: Pool,
@@ -60,7 +58,7 @@ export async function migrate(
     await mapStartupDbErrors(() =>
       connection.unsafe('set statement_timeout = 0; set lock_timeout = 0').then(() => undefined),
     );
-    await acquireAdvisoryLock(connection);
+    await connection`select pg_advisory_lock(${ADVISORY_LOCK})`;
     // Every role may read the list of migrations, because every program checks it at its start.
     await connection.unsafe(`
       create table if not exists public.svc_migration (
@@ -82,9 +80,7 @@ export async function migrate(
     }
     const applied: string[] = [];
     for (const migration of migrations.slice(done.length)) {
-      await (migration.outside === null
-        ? apply(connection, migration, patienceMs)
-        : applyOutside(connection, migration, migration.outside, patienceMs));
+      await apply(connection, migration, patienceMs);
       applied.push(migration.name);
     }
     return applied;
@@ -110,72 +106,32 @@ async function requireUtf8(connection: Transaction): Promise<void> {
   );
 }
 
-/**
- * Polls for the advisory lock: a blocking wait would be a transaction, and a concurrent index build
- * waits for every transaction, so both would deadlock.
- */
-async function acquireAdvisoryLock(connection: Transaction): Promise<void> {
-  const take = () => valueOf<boolean>(connection`select pg_try_advisory_lock(${ADVISORY_LOCK})`);
-  while (!(await take())) await sleep(ASK_AGAIN_MS);
-}
-
-async function record(connection: Transaction, migration: Migration): Promise<void> {
-  await connection`
-    insert into public.svc_migration (version, name, digest, breaking)
-    values (${migration.version}, ${migration.name}, ${migration.digest}, ${migration.breaking})`;
-}
-
-/** Applies and records the migration in one transaction. */
+/** Applies and records the migration in one transaction; repeats the transaction until it gets its locks. */
 async function apply(
   connection: Transaction,
   migration: Migration,
   patienceMs: number,
 ): Promise<void> {
-  const advice =
-    'did not get its locks and was rolled back: end the transaction that holds them (the oldest xact_start in pg_stat_activity), and migrate again';
-  await retryLocks(`migration ${migration.name} ${advice}`, patienceMs, async () => {
-    try {
-      await connection.unsafe(`begin; set local lock_timeout = ${LOCK_TIMEOUT_MS}`);
-      await connection.unsafe(migration.text);
-      await record(connection, migration);
-      await connection.unsafe('commit');
-    } catch (error) {
-      await connection.unsafe('rollback');
-      throw error;
-    }
-  });
-}
-
-/** Runs a migration's statement, then records the migration; after a crash in between, the migration runs again. */
-async function applyOutside(
-  connection: Transaction,
-  migration: Migration,
-  statement: IndexStatement,
-  patienceMs: number,
-): Promise<void> {
-  const advice =
-    'waits for a transaction that does not end: end that transaction (the oldest xact_start in pg_stat_activity), and migrate again. The next run drops the invalid index that may remain, and builds the index again';
-  await retryLocks(`migration ${migration.name} ${advice}`, patienceMs, (leftMs) =>
-    runIndexStatement(connection, migration.text, statement, leftMs),
-  );
-  await record(connection, migration);
-}
-
-/** Repeats `attempt` until it gets its locks. */
-async function retryLocks(
-  blocked: string,
-  patienceMs: number,
-  attempt: (leftMs: number) => Promise<unknown>,
-): Promise<void> {
   const deadline = Date.now() + patienceMs;
   for (;;) {
     try {
-      await attempt(deadline - Date.now());
+      await connection.unsafe(`begin; set local lock_timeout = ${LOCK_TIMEOUT_MS}`);
+      await connection.unsafe(migration.text);
+      await connection`
+        insert into public.svc_migration (version, name, digest, breaking)
+        values (${migration.version}, ${migration.name}, ${migration.digest}, ${migration.breaking})`;
+      await connection.unsafe('commit');
       return;
     } catch (error) {
+      await connection.unsafe('rollback');
       const { code } = error as { code?: unknown };
       if (code !== LOCK_NOT_AVAILABLE && code !== DEADLOCK) throw error;
-      if (Date.now() > deadline) throw new OperatorError(blocked, { cause: error });
+      if (Date.now() > deadline) {
+        throw new OperatorError(
+          `migration ${migration.name} did not get its locks and was rolled back: end the transaction that holds them (the oldest xact_start in pg_stat_activity), and migrate again`,
+          { cause: error },
+        );
+      }
       await sleep(PAUSE_MS * (0.5 + Math.random()));
     }
   }
@@ -188,8 +144,6 @@ interface Migration {
   digest: string;
   /** Earlier versions must not use the migrated schema; marked at the top as `-- breaking: why`. */
   breaking: boolean;
-  /** The statement to run outside a transaction; marked as `-- outside a transaction: why`. */
-  outside: IndexStatement | null;
 }
 
 /** The numbered SQL files of a folder, in order: `0001_name.sql`, without a gap. */
@@ -198,10 +152,8 @@ async function readMigrations(folder: string): Promise<Migration[]> {
     (await migrationNames(folder)).map(async (name) => {
       const text = await readFile(join(folder, name), 'utf8');
       const digest = createHash('sha256').update(text).digest('hex');
-      const marked = (mark: string) => new RegExp(`^(--.*\\n)*-- ${mark}: \\S`).test(text);
-      const outside = marked('outside a transaction') ? readIndexStatement(name, text) : null;
       const version = Number(name.slice(0, 4));
-      return { version, name, text, digest, breaking: marked('breaking'), outside };
+      return { version, name, text, digest, breaking: /^(--.*\n)*-- breaking: \S/.test(text) };
     }),
   );
   migrations.forEach((migration, index) => {
@@ -214,62 +166,6 @@ async function readMigrations(folder: string): Promise<Migration[]> {
 
 export async function migrationNames(folder: string): Promise<string[]> {
   return (await readdir(folder)).filter((name) => name.endsWith('.sql')).sort();
-}
-
-/** The single statement of a migration that runs outside a transaction. */
-interface IndexStatement {
-  index: string;
-  does: 'create' | 'drop';
-}
-
-const NAME = '([a-z_][a-z0-9_]*)';
-const CREATE = new RegExp(
-  `^create (?:unique )?index concurrently ${NAME} on svc\\.${NAME}\\b[^;]*$`,
-);
-const DROP = new RegExp(`^drop index concurrently if exists svc\\.${NAME}$`);
-
-/**
- * Accepts only statements that can be repeated after any failure: an index creation, or a drop with
- * `if exists`. `if not exists` would accept the invalid index of a failed build.
- */
-function readIndexStatement(migration: string, text: string): IndexStatement {
-  const statement = text
-    .replace(/--.*/g, ' ')
-    .replace(/\s+/g, ' ')
-    .replace(/ ?; ?$/, '')
-    .trim();
-  const created = CREATE.exec(statement)?.[1];
-  const index = created ?? DROP.exec(statement)?.[1];
-  if (index === undefined) {
-    throw new SchemaMismatchError(
-      `migration ${migration} runs outside a transaction, so it must be one statement of the form "create [unique] index concurrently <name> on svc.<table> …" or "drop index concurrently if exists svc.<name>"`,
-    );
-  }
-  return { index, does: created === undefined ? 'drop' : 'create' };
-}
-
-/**
- * Creates or drops the index concurrently. First drops an existing index of that name, which remains
- * from a failed build, a run that died before it recorded the migration, or a manual change.
- *
- * Unlike other migrations, this statement may wait long: while it waits for older transactions, other
- * statements do not queue behind its locks.
- */
-async function runIndexStatement(
-  connection: Transaction,
-  text: string,
-  { index, does }: IndexStatement,
-  waitMs: number,
-): Promise<void> {
-  await connection.unsafe(`set lock_timeout = ${Math.max(1, Math.ceil(waitMs))}`);
-  try {
-    if (does === 'create') {
-      await connection.unsafe(`drop index concurrently if exists svc.${index}`);
-    }
-    await connection.unsafe(text);
-  } finally {
-    await connection.unsafe('set lock_timeout = 0');
-  }
 }
 
 export class SchemaMismatchError extends OperatorError {}

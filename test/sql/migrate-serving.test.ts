@@ -86,6 +86,18 @@ describe('migrate while the old version serves', () => {
     expect(Math.max(...driven.flatMap(({ ms }) => ms))).toBeLessThan(2_500 * slownessNow());
   }, 120_000);
 
+  it('names the next step when a transaction keeps the lock', async () => {
+    await copy.add(1, 'alter table svc.log_entry add column later text;');
+    const reader = await db.sql.reserve();
+    await reader.unsafe('begin; select count(*) from svc.log_entry');
+    await expect(migrate(db.sql, copy.folder, 300)).rejects.toThrow(
+      /_later\.sql did not get its locks .* pg_stat_activity/,
+    );
+    await reader.unsafe('commit');
+    reader.release();
+    expect(await migrate(db.sql, copy.folder)).toHaveLength(1);
+  });
+
   it('lets the old version start when the migration is additive', async () => {
     await addExpandingMigrations();
     await migrate(db.sql, copy.folder);
