@@ -36,6 +36,11 @@ const PATIENCE_MS = 5 * 60_000;
 const ADVISORY_LOCK = 7_301_001;
 /** Pause between two attempts, so that queued statements can run. */
 const PAUSE_MS = 500;
+/**
+ * The digest of the last migration that the baseline replaced. A database with that migration has the schema of the
+ * baseline.
+ */
+export const REPLACED = '62acfc5898b76fdd4a2d44adf7948b0f8bf241621059ad8375f690e3c6c3f04d';
 const LOCK_NOT_AVAILABLE = '55P03';
 const DEADLOCK = '40P01';
 
@@ -52,6 +57,7 @@ export async function migrate(
   patienceMs = PATIENCE_MS,
 ): Promise<string[]> {
   const migrations = await readMigrations(folder);
+  const known = await knownVersions(folder);
   const connection = await mapStartupDbErrors(() => sql.reserve());
   try {
     // Sets no timeouts: other runs and long migrations must be able to finish.
@@ -68,18 +74,20 @@ export async function migrate(
       grant select on public.svc_migration to public`);
     const done = await connection<{ version: number; name: string; digest: string }[]>`
       select version, name, digest from public.svc_migration order by version`;
-    await requireSchema(connection, migrations.length, 0);
-    if (done.length === 0) await requireUtf8(connection);
+    await requireSchema(connection, known, 0);
+    const version = done.at(-1)?.version ?? 0;
+    if (version === 0) await requireUtf8(connection);
     for (const row of done) {
-      const known = migrations[row.version - 1];
-      if (known !== undefined && known.digest !== row.digest) {
+      const migration = migrations.find((one) => one.version === row.version);
+      if (migration === undefined || migration.digest === row.digest) continue;
+      if (row.version !== known.first || row.digest !== REPLACED) {
         throw new SchemaMismatchError(
           `migration ${row.name} was applied with a different text: run the version that applied it`,
         );
       }
     }
     const applied: string[] = [];
-    for (const migration of migrations.slice(done.length)) {
+    for (const migration of migrations.filter((one) => one.version > version)) {
       await apply(connection, migration, patienceMs);
       applied.push(migration.name);
     }
@@ -146,39 +154,61 @@ interface Migration {
   breaking: boolean;
 }
 
-/** The numbered SQL files of a folder, in order: `0001_name.sql`, without a gap. */
+/** The migrations of a folder, in order: the baseline `0026_baseline/`, then `0027_name.sql` and so on, without a gap. */
 async function readMigrations(folder: string): Promise<Migration[]> {
   const migrations = await Promise.all(
     (await migrationNames(folder)).map(async (name) => {
-      const text = await readFile(join(folder, name), 'utf8');
+      const text = await readMigration(join(folder, name));
       const digest = createHash('sha256').update(text).digest('hex');
-      const version = Number(name.slice(0, 4));
+      const version = versionOf(name);
       return { version, name, text, digest, breaking: /^(--.*\n)*-- breaking: \S/.test(text) };
     }),
   );
+  const first = migrations[0]?.version ?? 0;
   migrations.forEach((migration, index) => {
-    if (migration.version !== index + 1) {
+    if (migration.version !== first + index) {
       throw new SchemaMismatchError(`migration ${migration.name} is out of sequence`);
     }
   });
   return migrations;
 }
 
+/** The text of a migration; the baseline consists of several files. */
+async function readMigration(path: string): Promise<string> {
+  if (path.endsWith('.sql')) return readFile(path, 'utf8');
+  const files = (await readdir(path)).filter((name) => name.endsWith('.sql')).sort();
+  const texts = await Promise.all(files.map((name) => readFile(join(path, name), 'utf8')));
+  return texts.join('');
+}
+
 export async function migrationNames(folder: string): Promise<string[]> {
-  return (await readdir(folder)).filter((name) => name.endsWith('.sql')).sort();
+  return (await readdir(folder)).filter((name) => /^\d{4}_/.test(name)).sort();
+}
+
+const versionOf = (name: string): number => Number(name.slice(0, 4));
+
+/** The version of the baseline, and of the last migration. */
+export interface KnownVersions {
+  first: number;
+  last: number;
+}
+
+export async function knownVersions(folder: string): Promise<KnownVersions> {
+  const versions = (await migrationNames(folder)).map(versionOf);
+  return { first: Math.min(...versions), last: Math.max(...versions) };
 }
 
 export class SchemaMismatchError extends OperatorError {}
 
 /**
- * Rejects a schema that lacks a migration of this version, or has a later migration marked as
- * breaking. Other later migrations only add, so programs can serve while a newer version migrates.
+ * Rejects a schema that lacks a migration of this version, is older than the baseline, or has a later
+ * migration marked as breaking. Other later migrations only add, so programs can serve while a newer
+ * version migrates.
  *
- * @param known the number of migrations of this version
- * @param needed how many of them the database must have
+ * @param needed the version that the database must have
  * @returns whether the database has migrations that this version does not know
  */
-export async function requireSchema(sql: Db, known: number, needed = known) {
+export async function requireSchema(sql: Db, { first, last }: KnownVersions, needed = last) {
   const [list] = await mapStartupDbErrors(
     () => sql<{ there: boolean }[]>`
       select to_regclass('public.svc_migration') is not null as there`,
@@ -191,13 +221,18 @@ export async function requireSchema(sql: Db, known: number, needed = known) {
   const [row] = await mapStartupDbErrors(
     () => sql<{ version: number; breaking: string | null }[]>`
       select coalesce(max(version), 0) as version,
-        min(name) filter (where version > ${known} and breaking) as breaking
+        min(name) filter (where version > ${last} and breaking) as breaking
       from public.svc_migration`,
   );
   const version = row?.version ?? 0;
+  if (version > 0 && version < first) {
+    throw new SchemaMismatchError(
+      `the database ends at migration ${version}, but this version starts with the baseline of migration ${first}: migrate the database with a version from before the baseline (its npm run admin -- init), and then with this version`,
+    );
+  }
   if (version < needed) {
     throw new SchemaMismatchError(
-      `the database has ${version} migrations, this version needs ${known}: migrate it with this version (npm run admin -- init), and start the program again`,
+      `the last migration of the database is ${version}, but this version needs ${last}: migrate it with this version (npm run admin -- init), and start the program again`,
     );
   }
   if (typeof row?.breaking === 'string') {
@@ -205,5 +240,5 @@ export async function requireSchema(sql: Db, known: number, needed = known) {
       `the database has the breaking migration ${row.breaking}, which this version does not support: run the version that created it, or a newer one`,
     );
   }
-  return { ahead: version > known };
+  return { ahead: version > last };
 }
