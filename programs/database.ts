@@ -8,7 +8,7 @@ import type { ProgramContext } from '#runtime/process/lifecycle';
 import { assertRole, type Program } from '#sql/db/roles';
 import { type Pool, requireOwnSession } from '#sql/db/transaction';
 import { recordHeartbeat } from '#sql/ops/queries';
-import { migrationNames, requireSchema } from '#sql/schema/migrate';
+import { knownVersions, requireSchema } from '#sql/schema/migrate';
 
 export const MIGRATIONS = join(packageRoot, 'sql', 'migrations');
 
@@ -18,7 +18,7 @@ export const MIGRATIONS = join(packageRoot, 'sql', 'migrations');
  */
 export async function assertDatabase(sql: Pool, program: Program): Promise<void> {
   await requireOwnSession(sql);
-  const { length: known } = await migrationNames(MIGRATIONS);
+  const known = await knownVersions(MIGRATIONS);
   await assertRole(sql, program, await requireSchema(sql, known));
 }
 

@@ -51,8 +51,8 @@ export function isPlaceOf(subject: AepSubject, place: RunPlace | null): boolean 
 }
 
 /**
- * The number of `svc.intake i`. A row from before migration 0025 may have one that the driver cannot read: a worker
- * rejects the row if this number differs from that of the request, which is at most 10,000.
+ * The number of `svc.intake i`. A row that is older than the constraint on this number may have one that the driver
+ * cannot read: a worker rejects the row if this number differs from that of the request, which is at most 10,000.
  */
 const seqOf = (db: Db) => db`least(i.run_seq, 9007199254740991)`;
 

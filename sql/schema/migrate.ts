@@ -34,19 +34,22 @@ export async function serverOf(sql: Db): Promise<DatabaseServer> {
 export const LOCK_TIMEOUT_MS = 500;
 const PATIENCE_MS = 5 * 60_000;
 const ADVISORY_LOCK = 7_301_001;
-const ASK_AGAIN_MS = 100;
 /** Pause between two attempts, so that queued statements can run. */
 const PAUSE_MS = 500;
+/**
+ * The digest of the last migration that the baseline replaced. A database with that migration has the schema of the
+ * baseline.
+ */
+export const REPLACED = '62acfc5898b76fdd4a2d44adf7948b0f8bf241621059ad8375f690e3c6c3f04d';
 const LOCK_NOT_AVAILABLE = '55P03';
 const DEADLOCK = '40P01';
 
 /**
  * Applies the pending migrations of `folder` and returns their names. Each migration is one
- * transaction, or one statement that is marked to run outside a transaction. An advisory lock
- * serialises concurrent runs. Accepts additive migrations of a later version, because programs may
- * be rolled back; rejects a breaking migration and a different history. Programs may serve
- * meanwhile. Statements queue behind a migration that waits for a table lock, so the migration
- * waits only briefly, releases all locks and tries again.
+ * transaction. An advisory lock serialises concurrent runs. Accepts additive migrations of a later
+ * version, because programs may be rolled back; rejects a breaking migration and a different
+ * history. Programs may serve meanwhile. Statements queue behind a migration that waits for a table
+ * lock, so the migration waits only briefly, releases all locks and tries again.
  */
 export async function migrate(
   sql: Pool,
@@ -54,14 +57,18 @@ export async function migrate(
   patienceMs = PATIENCE_MS,
 ): Promise<string[]> {
   const migrations = await readMigrations(folder);
+  const known = await knownVersions(folder);
   const connection = await mapStartupDbErrors(() => sql.reserve());
   try {
     // Sets no timeouts: other runs and long migrations must be able to finish.
     await mapStartupDbErrors(async () => {
-      await connection.unsafe('set statement_timeout = 0; set lock_timeout = 0');
+      // PostgreSQL ends the wait for the lock of a run that was killed.
+      await connection.unsafe(
+        `set statement_timeout = 0; set lock_timeout = 0; set client_connection_check_interval = '1s'`,
+      );
       await requirePrimary(connection);
     });
-    await acquireAdvisoryLock(connection);
+    await connection`select pg_advisory_lock(${ADVISORY_LOCK})`;
     // Every role may read the list of migrations, because every program checks it at its start.
     await connection.unsafe(`
       create table if not exists public.svc_migration (
@@ -71,21 +78,21 @@ export async function migrate(
       grant select on public.svc_migration to public`);
     const done = await connection<{ version: number; name: string; digest: string }[]>`
       select version, name, digest from public.svc_migration order by version`;
-    await requireSchema(connection, migrations.length, 0);
-    if (done.length === 0) await requireUsable(connection);
+    await requireSchema(connection, known, 0);
+    const version = done.at(-1)?.version ?? 0;
+    if (version === 0) await requireUsable(connection);
     for (const row of done) {
-      const known = migrations[row.version - 1];
-      if (known !== undefined && known.digest !== row.digest) {
+      const migration = migrations.find((one) => one.version === row.version);
+      if (migration === undefined || migration.digest === row.digest) continue;
+      if (row.version !== known.first || row.digest !== REPLACED) {
         throw new SchemaMismatchError(
           `migration ${row.name} was applied with a different text: run the version that applied it`,
         );
       }
     }
     const applied: string[] = [];
-    for (const migration of migrations.slice(done.length)) {
-      await (migration.outside === null
-        ? apply(connection, migration, patienceMs)
-        : applyOutside(connection, migration, migration.outside, patienceMs));
+    for (const migration of migrations.filter((one) => one.version > version)) {
+      await apply(connection, migration, patienceMs);
       applied.push(migration.name);
     }
     return applied;
@@ -93,7 +100,7 @@ export async function migrate(
     // If the unlock fails, the lock ends with the connection.
     await connection
       .unsafe(
-        `select pg_advisory_unlock(${ADVISORY_LOCK}); reset statement_timeout; reset lock_timeout`,
+        `select pg_advisory_unlock(${ADVISORY_LOCK}); reset statement_timeout; reset lock_timeout; reset client_connection_check_interval`,
       )
       .then(
         () => connection.release(),
@@ -116,72 +123,32 @@ async function requireUsable(connection: Transaction): Promise<void> {
   );
 }
 
-/**
- * Polls for the advisory lock: a blocking wait would be a transaction, and a concurrent index build
- * waits for every transaction, so both would deadlock.
- */
-async function acquireAdvisoryLock(connection: Transaction): Promise<void> {
-  const take = () => valueOf<boolean>(connection`select pg_try_advisory_lock(${ADVISORY_LOCK})`);
-  while (!(await take())) await sleep(ASK_AGAIN_MS);
-}
-
-async function record(connection: Transaction, migration: Migration): Promise<void> {
-  await connection`
-    insert into public.svc_migration (version, name, digest, breaking)
-    values (${migration.version}, ${migration.name}, ${migration.digest}, ${migration.breaking})`;
-}
-
-/** Applies and records the migration in one transaction. */
+/** Applies and records the migration in one transaction; repeats the transaction until it gets its locks. */
 async function apply(
   connection: Transaction,
   migration: Migration,
   patienceMs: number,
 ): Promise<void> {
-  const advice =
-    'did not get its locks and was rolled back: end the transaction that holds them (the oldest xact_start in pg_stat_activity), and migrate again';
-  await retryLocks(`migration ${migration.name} ${advice}`, patienceMs, async () => {
-    try {
-      await connection.unsafe(`begin; set local lock_timeout = ${LOCK_TIMEOUT_MS}`);
-      await connection.unsafe(migration.text);
-      await record(connection, migration);
-      await connection.unsafe('commit');
-    } catch (error) {
-      await connection.unsafe('rollback');
-      throw error;
-    }
-  });
-}
-
-/** Runs a migration's statement, then records the migration; after a crash in between, the migration runs again. */
-async function applyOutside(
-  connection: Transaction,
-  migration: Migration,
-  statement: IndexStatement,
-  patienceMs: number,
-): Promise<void> {
-  const advice =
-    'waits for a transaction that does not end: end that transaction (the oldest xact_start in pg_stat_activity), and migrate again. The next run drops the invalid index that may remain, and builds the index again';
-  await retryLocks(`migration ${migration.name} ${advice}`, patienceMs, (leftMs) =>
-    runIndexStatement(connection, migration.text, statement, leftMs),
-  );
-  await record(connection, migration);
-}
-
-/** Repeats `attempt` until it gets its locks. */
-async function retryLocks(
-  blocked: string,
-  patienceMs: number,
-  attempt: (leftMs: number) => Promise<unknown>,
-): Promise<void> {
   const deadline = Date.now() + patienceMs;
   for (;;) {
     try {
-      await attempt(deadline - Date.now());
+      await connection.unsafe(`begin; set local lock_timeout = ${LOCK_TIMEOUT_MS}`);
+      await connection.unsafe(migration.text);
+      await connection`
+        insert into public.svc_migration (version, name, digest, breaking)
+        values (${migration.version}, ${migration.name}, ${migration.digest}, ${migration.breaking})`;
+      await connection.unsafe('commit');
       return;
     } catch (error) {
+      await connection.unsafe('rollback');
       const { code } = error as { code?: unknown };
       if (code !== LOCK_NOT_AVAILABLE && code !== DEADLOCK) throw error;
-      if (Date.now() > deadline) throw new OperatorError(blocked, { cause: error });
+      if (Date.now() > deadline) {
+        throw new OperatorError(
+          `migration ${migration.name} did not get its locks and was rolled back: end the transaction that holds them (the oldest xact_start in pg_stat_activity), and migrate again`,
+          { cause: error },
+        );
+      }
       await sleep(PAUSE_MS * (0.5 + Math.random()));
     }
   }
@@ -194,101 +161,66 @@ interface Migration {
   digest: string;
   /** Earlier versions must not use the migrated schema; marked at the top as `-- breaking: why`. */
   breaking: boolean;
-  /** The statement to run outside a transaction; marked as `-- outside a transaction: why`. */
-  outside: IndexStatement | null;
 }
 
-/** The numbered SQL files of a folder, in order: `0001_name.sql`, without a gap. */
+/** The migrations of a folder, in order: the baseline `0026_baseline/`, then `0027_name.sql` and so on, without a gap. */
 async function readMigrations(folder: string): Promise<Migration[]> {
   const migrations = await Promise.all(
     (await migrationNames(folder)).map(async (name) => {
-      const text = await readFile(join(folder, name), 'utf8');
+      const text = await readMigration(join(folder, name));
       const digest = createHash('sha256').update(text).digest('hex');
-      const marked = (mark: string) => new RegExp(`^(--.*\\n)*-- ${mark}: \\S`).test(text);
-      const outside = marked('outside a transaction') ? readIndexStatement(name, text) : null;
-      const version = Number(name.slice(0, 4));
-      return { version, name, text, digest, breaking: marked('breaking'), outside };
+      const version = versionOf(name);
+      return { version, name, text, digest, breaking: /^(--.*\n)*-- breaking: \S/.test(text) };
     }),
   );
+  const [baseline] = migrations;
+  if (baseline === undefined || baseline.name.endsWith('.sql')) {
+    throw new SchemaMismatchError(`${folder} lacks the folder of the baseline`);
+  }
   migrations.forEach((migration, index) => {
-    if (migration.version !== index + 1) {
+    if (migration.version !== baseline.version + index) {
       throw new SchemaMismatchError(`migration ${migration.name} is out of sequence`);
     }
   });
   return migrations;
 }
 
+/** The text of a migration; the baseline consists of several files. */
+async function readMigration(path: string): Promise<string> {
+  if (path.endsWith('.sql')) return readFile(path, 'utf8');
+  const files = (await readdir(path)).filter((name) => name.endsWith('.sql')).sort();
+  const texts = await Promise.all(files.map((name) => readFile(join(path, name), 'utf8')));
+  return texts.join('');
+}
+
 export async function migrationNames(folder: string): Promise<string[]> {
-  return (await readdir(folder)).filter((name) => name.endsWith('.sql')).sort();
+  return (await readdir(folder)).filter((name) => /^\d{4}_\w+(?:\.sql)?$/.test(name)).sort();
 }
 
-/** The single statement of a migration that runs outside a transaction. */
-interface IndexStatement {
-  index: string;
-  does: 'create' | 'drop';
+const versionOf = (name: string): number => Number(name.slice(0, 4));
+
+/** The version of the baseline, and of the last migration. */
+export interface KnownVersions {
+  first: number;
+  last: number;
 }
 
-const NAME = '([a-z_][a-z0-9_]*)';
-const CREATE = new RegExp(
-  `^create (?:unique )?index concurrently ${NAME} on svc\\.${NAME}\\b[^;]*$`,
-);
-const DROP = new RegExp(`^drop index concurrently if exists svc\\.${NAME}$`);
-
-/**
- * Accepts only statements that can be repeated after any failure: an index creation, or a drop with
- * `if exists`. `if not exists` would accept the invalid index of a failed build.
- */
-function readIndexStatement(migration: string, text: string): IndexStatement {
-  const statement = text
-    .replace(/--.*/g, ' ')
-    .replace(/\s+/g, ' ')
-    .replace(/ ?; ?$/, '')
-    .trim();
-  const created = CREATE.exec(statement)?.[1];
-  const index = created ?? DROP.exec(statement)?.[1];
-  if (index === undefined) {
-    throw new SchemaMismatchError(
-      `migration ${migration} runs outside a transaction, so it must be one statement of the form "create [unique] index concurrently <name> on svc.<table> …" or "drop index concurrently if exists svc.<name>"`,
-    );
-  }
-  return { index, does: created === undefined ? 'drop' : 'create' };
-}
-
-/**
- * Creates or drops the index concurrently. First drops an existing index of that name, which remains
- * from a failed build, a run that died before it recorded the migration, or a manual change.
- *
- * Unlike other migrations, this statement may wait long: while it waits for older transactions, other
- * statements do not queue behind its locks.
- */
-async function runIndexStatement(
-  connection: Transaction,
-  text: string,
-  { index, does }: IndexStatement,
-  waitMs: number,
-): Promise<void> {
-  await connection.unsafe(`set lock_timeout = ${Math.max(1, Math.ceil(waitMs))}`);
-  try {
-    if (does === 'create') {
-      await connection.unsafe(`drop index concurrently if exists svc.${index}`);
-    }
-    await connection.unsafe(text);
-  } finally {
-    await connection.unsafe('set lock_timeout = 0');
-  }
+export async function knownVersions(folder: string): Promise<KnownVersions> {
+  const versions = (await migrationNames(folder)).map(versionOf);
+  return { first: Math.min(...versions), last: Math.max(...versions) };
 }
 
 export class SchemaMismatchError extends OperatorError {}
 
 /**
- * Rejects a schema that lacks a migration of this version, or has a later migration marked as
- * breaking. Other later migrations only add, so programs can serve while a newer version migrates.
+ * Rejects a schema that lacks a migration of this version, is older than the baseline, or has a later
+ * migration marked as breaking. Other later migrations only add, so programs can serve while a newer
+ * version migrates.
  *
- * @param known the number of migrations of this version
- * @param needed how many of them the database must have
+ * @param needed the version that the database must have
  * @returns whether the database has migrations that this version does not know
  */
-export async function requireSchema(sql: Db, known: number, needed = known) {
+export async function requireSchema(sql: Db, { first, last }: KnownVersions, needed = last) {
   const [list] = await mapStartupDbErrors(
     () => sql<{ there: boolean }[]>`
       select to_regclass('public.svc_migration') is not null as there`,
@@ -301,13 +233,18 @@ export async function requireSchema(sql: Db, known: number, needed = known) {
   const [row] = await mapStartupDbErrors(
     () => sql<{ version: number; breaking: string | null }[]>`
       select coalesce(max(version), 0) as version,
-        min(name) filter (where version > ${known} and breaking) as breaking
+        min(name) filter (where version > ${last} and breaking) as breaking
       from public.svc_migration`,
   );
   const version = row?.version ?? 0;
+  if (version > 0 && version < first) {
+    throw new SchemaMismatchError(
+      `the database ends at migration ${version}, but this version starts with the baseline of migration ${first}: migrate the database with a version that has sql/migrations/0026_bounded_intake.sql (its npm run admin -- init), and then with this version`,
+    );
+  }
   if (version < needed) {
     throw new SchemaMismatchError(
-      `the database has ${version} migrations, this version needs ${known}: migrate it with this version (npm run admin -- init), and start the program again`,
+      `the last migration of the database is ${version}, but this version needs ${last}: migrate it with this version (npm run admin -- init), and start the program again`,
     );
   }
   if (typeof row?.breaking === 'string') {
@@ -315,5 +252,5 @@ export async function requireSchema(sql: Db, known: number, needed = known) {
       `the database has the breaking migration ${row.breaking}, which this version does not support: run the version that created it, or a newer one`,
     );
   }
-  return { ahead: version > known };
+  return { ahead: version > last };
 }

@@ -11,6 +11,9 @@ import { useDatabase, useMigrations } from '../fixtures/use-registry.js';
 const db = useDatabase('test');
 const copy = useMigrations('test');
 
+/** The versions of a version with one more migration. */
+const next = () => ({ first: copy.known.first, last: copy.known.last + 1 });
+
 /** Adds migrations of the busiest tables, as a next version could have. */
 async function addExpandingMigrations(): Promise<void> {
   await copy.add(
@@ -74,7 +77,7 @@ describe('migrate while the old version serves', () => {
     const fewest = () =>
       Math.min(...driven.map(({ statuses }, at) => statuses.length - before[at]!));
     await expect.poll(fewest, { timeout: 60_000 }).toBeGreaterThan(5);
-    expect((await db.sql`select from public.svc_migration`).length).toBe(copy.known);
+    expect(await requireSchema(db.sql, copy.known)).toEqual({ ahead: false });
     await reader.unsafe('commit');
     reader.release();
     expect(await migrating).toHaveLength(2);
@@ -85,6 +88,18 @@ describe('migrate while the old version serves', () => {
     // A request that queues behind the waiting migration would take as long as the read, at least 4 s.
     expect(Math.max(...driven.flatMap(({ ms }) => ms))).toBeLessThan(2_500 * slownessNow());
   }, 120_000);
+
+  it('names the next step when a transaction keeps the lock', async () => {
+    await copy.add(1, 'alter table svc.log_entry add column later text;');
+    const reader = await db.sql.reserve();
+    await reader.unsafe('begin; select count(*) from svc.log_entry');
+    await expect(migrate(db.sql, copy.folder, 300)).rejects.toThrow(
+      /_later\.sql did not get its locks .* pg_stat_activity/,
+    );
+    await reader.unsafe('commit');
+    reader.release();
+    expect(await migrate(db.sql, copy.folder)).toHaveLength(1);
+  });
 
   it('lets the old version start when the migration is additive', async () => {
     await addExpandingMigrations();
@@ -107,15 +122,15 @@ describe('migrate while the old version serves', () => {
     await expect(old).rejects.toThrow(SchemaMismatchError);
     await expect(old).rejects.toThrow(/_later\.sql.*newer/);
     await expect(migrate(db.sql, MIGRATIONS)).rejects.toThrow(SchemaMismatchError);
-    expect(await requireSchema(db.as('svc_worker'), copy.known + 1)).toEqual({ ahead: false });
+    expect(await requireSchema(db.as('svc_worker'), next())).toEqual({ ahead: false });
     // A version that knows the breaking migration accepts the additive migrations after it.
     await copy.add(2, 'select 1;');
     await migrate(db.sql, copy.folder);
-    expect(await requireSchema(db.as('svc_worker'), copy.known + 1)).toEqual({ ahead: true });
+    expect(await requireSchema(db.as('svc_worker'), next())).toEqual({ ahead: true });
   });
 
   it('stops the new version from starting before the migration', async () => {
-    const tooNew = requireSchema(db.as('svc_verifier'), copy.known + 1);
+    const tooNew = requireSchema(db.as('svc_verifier'), next());
     await expect(tooNew).rejects.toThrow(SchemaMismatchError);
     await expect(tooNew).rejects.toThrow(/npm run admin -- init/);
   });

@@ -1,10 +1,10 @@
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { MIGRATIONS } from '#programs/database';
 import { packageRoot } from '#runtime/process/files';
 import { connect } from '#runtime/postgres/connect';
-import { migrate, migrationNames } from '#sql/schema/migrate';
+import { migrate, migrationNames, REPLACED, requireSchema } from '#sql/schema/migrate';
 import { useDatabase, useMigrations } from '../fixtures/use-registry.js';
 import { describeSchema } from './describe-schema.js';
 
@@ -22,9 +22,9 @@ it('database schema > equals sql/schema.txt', async () => {
   expect(found).toBe(await readFile(file, 'utf8'));
 });
 
-it('migrations after 0022 > grant rights only on their own tables and views, unless they are breaking', async () => {
+it('migrations after the baseline > grant rights only on their own tables and views, unless they are breaking', async () => {
   // An old program refuses to start with a new right on a table that it knows.
-  for (const name of (await migrationNames(MIGRATIONS)).slice(22)) {
+  for (const name of (await migrationNames(MIGRATIONS)).slice(1)) {
     const text = await readFile(join(MIGRATIONS, name), 'utf8');
     if (/^(--.*\n)*-- breaking: \S/.test(text)) continue;
     const statements = text.replace(/--.*/g, '');
@@ -36,8 +36,43 @@ it('migrations after 0022 > grant rights only on their own tables and views, unl
 });
 
 it('migrate > rejects an applied migration that has a different text', async () => {
-  await db.sql`update public.svc_migration set digest = 'other' where version = 1`;
+  await db.sql`update public.svc_migration set digest = 'other'`;
   await expect(migrate(db.sql, MIGRATIONS)).rejects.toThrow(/different text/);
+});
+
+/** Replaces the record of the baseline by those of the migrations that it replaced, up to this one. */
+const recordReplaced = (last: number) =>
+  db.sql.unsafe(`
+    delete from public.svc_migration;
+    insert into public.svc_migration (version, name, digest)
+      select n, n || '_old.sql', case n when ${copy.known.first} then '${REPLACED}' else 'old' end
+      from generate_series(1, ${last}) n`);
+
+it('migrate > records the baseline once', async () => {
+  expect(await applied()).toEqual([(await migrationNames(MIGRATIONS))[0]]);
+});
+
+it('migrate > accepts a database with the migrations that the baseline replaced, and continues there', async () => {
+  await recordReplaced(copy.known.first);
+  expect(await requireSchema(db.as('svc_engine'), copy.known)).toEqual({ ahead: false });
+  expect(await migrate(db.sql, MIGRATIONS)).toEqual([]);
+  const next = await copy.add(1, 'create table svc.more (a int);');
+  expect(await migrate(db.sql, copy.folder)).toEqual([next]);
+});
+
+it('migrate > rejects a database that lacks a migration of those that the baseline replaced', async () => {
+  await recordReplaced(copy.known.first - 1);
+  const expected = /^the database ends at migration \d+,.*0026_bounded_intake\.sql/;
+  await expect(migrate(db.sql, MIGRATIONS)).rejects.toThrow(expected);
+  await expect(requireSchema(db.as('svc_engine'), copy.known)).rejects.toThrow(expected);
+});
+
+it('migrate > rejects a folder that lacks the baseline', async () => {
+  const next = await copy.add(1, 'create table svc.more (a int);');
+  const [baseline = ''] = await migrationNames(copy.folder);
+  await rm(join(copy.folder, baseline), { recursive: true });
+  await expect(migrate(db.sql, copy.folder)).rejects.toThrow(/lacks the folder of the baseline$/);
+  expect(await applied()).not.toContain(next);
 });
 
 it('migrate > rolls back a failed migration, and applies the corrected text', async () => {

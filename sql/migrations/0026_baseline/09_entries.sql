@@ -1,19 +1,5 @@
--- Erasure, verdict and snapshot entries. Programs append them through functions that can append nothing
+-- Key, erasure, verdict and snapshot entries. Programs append them through functions that can append nothing
 -- else: a role with INSERT on the log could append anything.
-
-create index log_entry_latest on svc.log_entry (kind, leaf_index) where kind > 3;
--- Verdict entries that list leaves; few do.
-create index log_entry_listing on svc.log_entry (leaf_index)
-  where kind = 5 and (position('"failed":[]' in body) = 0 or position('"restored":[]' in body) = 0);
-create index erasure_leaf on svc.erasure (leaf_index);
-create index verdict_expired on svc.verdict (verified_at) where not frontier and expired <> '{}';
-
-create function svc.require(is_met boolean, problem text) returns void language plpgsql as $$
-begin
-  if is_met is not true then
-    raise exception '%', problem using errcode = 'check_violation';
-  end if;
-end $$;
 
 create function svc.time_in(entry jsonb, name text) returns timestamptz language plpgsql as $$
 begin
@@ -40,23 +26,18 @@ begin
   return entry;
 end $$;
 
--- Appends one leaf under the append lock and returns its index. Tiles have 256 hashes of 32 bytes; the
--- root of a full tile is a hash of the level above (protocol/tiles.ts).
-create function svc.append_entry(of_kind integer, at timestamptz, body bytea) returns bigint
-  language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+-- Extends the tree of `leaf` leaves by leaf hashes that all belong to its last level-0 tile. Tiles have 256 hashes of
+-- 32 bytes; the root of a full tile is a hash of the level above (protocol/tiles.ts).
+create function svc.extend_tiles(leaf bigint, hashes bytea) returns void language plpgsql as $$
 declare
-  leaf constant bigint := svc.hold_appends();
-  node bytea := sha256('\x00' || body);
   place bigint := leaf;
   tile bytea;
 begin
-  perform svc.require(length(body) <= 65535, 'a log entry has at most 65535 bytes');
-  insert into svc.log_entry (leaf_index, at, kind, body) values (leaf, at, of_kind, body);
   for of_level in 0..7 loop
-    tile := coalesce((select hashes from svc.tile where level = of_level and tile_index = place / 256), '');
+    tile := coalesce((select t.hashes from svc.tile t where t.level = of_level and t.tile_index = place / 256), '');
     perform svc.require(length(tile) = place % 256 * 32,
       format('tile %s/%s does not match the log of %s leaves', of_level, place / 256, leaf));
-    tile := tile || node;
+    tile := tile || hashes;
     insert into svc.tile (level, tile_index, hashes) values (of_level, place / 256, tile)
       on conflict (level, tile_index) do update set hashes = excluded.hashes;
     exit when length(tile) < 8192;
@@ -64,9 +45,20 @@ begin
       tile := (select string_agg(sha256('\x01' || substring(tile from n for 64)), '' order by n)
         from generate_series(1, length(tile), 64) as n);
     end loop;
-    node := tile;
+    hashes := tile;
     place := place / 256;
   end loop;
+end $$;
+
+-- Appends one leaf under the append lock and returns its index.
+create function svc.append_entry(of_kind integer, at timestamptz, body bytea) returns bigint
+  language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  leaf constant bigint := svc.hold_appends();
+begin
+  perform svc.require(length(body) <= 65535, 'a log entry has at most 65535 bytes');
+  insert into svc.log_entry (leaf_index, at, kind, body) values (leaf, at, of_kind, body);
+  perform svc.extend_tiles(leaf, sha256('\x00' || body));
   update svc.log_head set tree_size = leaf + 1;
   return leaf;
 end $$;
@@ -126,37 +118,67 @@ begin
   return svc.append_entry(6, at, body);
 end $$;
 
+-- The bounds of a range are read once: within the condition on svc.erasure they would be read for each of its rows,
+-- and an entry with many ranges would exceed the statement timeout.
 create function svc.append_erasure(body bytea) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   entry constant jsonb := svc.members_of(body, 'erasure');
   range jsonb;
+  first bigint;
   last bigint := 0;
 begin
-  perform svc.require(entry ->> 'cause' = 'erased', 'expected the cause `erased`'),
+  perform svc.require(entry ->> 'cause' in ('erased', 'lost'), 'expected the cause `erased` or `lost`'),
     svc.require(jsonb_array_length(entry -> 'ranges') between 1 and 1000, 'expected 1 to 1000 ranges');
   for range in select jsonb_build_object('from', pair -> 0, 'to', pair -> 1, 'more', pair -> 2)
       from jsonb_array_elements(entry -> 'ranges') as pair loop
     perform svc.require(range -> 'more' = 'null', 'a range has more than two indexes');
-    perform svc.require(svc.index_in(range, 'from') >= last
-      and svc.index_in(range, 'from') < svc.index_in(range, 'to'), 'the ranges are not ascending and disjoint');
+    first := svc.index_in(range, 'from');
+    perform svc.require(first >= last and first < svc.index_in(range, 'to'), 'the ranges are not ascending and disjoint');
     last := svc.index_in(range, 'to');
-    perform svc.require((select count(*) from svc.erasure
-        where leaf_index >= svc.index_in(range, 'from') and leaf_index < last) = last - svc.index_in(range, 'from'),
-      'a range has a leaf without a record of its erasure');
+    perform svc.require((select count(*) from svc.erasure where leaf_index >= first and leaf_index < last) = last - first,
+      'a range has a leaf without a record of its erasure'),
+      svc.require(entry ->> 'cause' = 'erased' or exists (select from svc.adoption
+        where from_index <= first and to_index >= last), 'a range has a leaf that was not lost');
   end loop;
   return svc.append_entry(4, svc.time_in(entry, 'time'), body);
 end $$;
 
-revoke all on function svc.require(boolean, text), svc.time_in(jsonb, text), svc.index_in(jsonb, text),
-  svc.members_of(bytea, text), svc.append_entry(integer, timestamptz, bytea), svc.append_verdict(bytea, bigint),
-  svc.append_snapshot(bytea), svc.append_erasure(bytea) from public;
-grant execute on function svc.append_verdict(bytea, bigint) to svc_verifier;
-grant select on svc.checkpoint, svc.ended_log to svc_verifier; -- for the origin of the log
-grant execute on function svc.append_snapshot(bytea) to svc_publisher;
-grant execute on function svc.append_erasure(bytea) to svc_erase;
-
--- For these functions, which run as the owner. Only proofs belong to tenants.
-create policy appended on svc.log_entry for insert to current_user with check (kind > 3);
-create policy appended_to on svc.log_entry for select to current_user using (kind > 1);
-create policy appended on svc.erasure for select to current_user using (true);
+-- Workers append activations of AEP keys that a root key delegates. The database cannot verify Ed25519: the verifier
+-- and every reader do, and a key without a valid delegation signs nothing that counts. The limits bound what a
+-- worker's key can sign after it was stolen, and are such that no reader has to count its proofs. The bound on the
+-- rate keeps a compromised worker from filling the log.
+create function svc.append_delegation(body bytea) returns bigint
+  language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  leaf constant bigint := svc.hold_appends();
+  entry constant jsonb := svc.members_of(body, 'key');
+  until_index constant bigint := svc.index_in(entry -> 'delegation', 'until_index');
+  max_proofs constant bigint := svc.index_in(entry -> 'delegation', 'max_proofs');
+  root constant text := entry #>> '{delegation,root_key_id}';
+  sig constant text := entry #>> '{delegation,sig}';
+  public_key constant text := entry ->> 'public_key';
+  -- RFC 7638
+  id constant text := rtrim(translate(encode(sha256(convert_to(
+    format('{"crv":"Ed25519","kty":"OKP","x":"%s"}', public_key), 'UTF8')), 'base64'), '+/', '-_'), '=');
+begin
+  perform svc.require(public_key ~ '^[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$' and sig ~ '^[A-Za-z0-9+/]{85}[AQgw]==$',
+      'a key or signature is malformed'),
+    svc.require(convert_from(body, 'UTF8') = format('{"change":"activate","delegation":{"max_proofs":%s,'
+      '"root_key_id":"%s","sig":"%s","until_index":%s},"key_id":"%s","public_key":"%s",'
+      '"schema_version":"svc.registry.entry/1.1","time":"%s","type":"key","use":"aep"}', max_proofs, root, sig,
+      until_index, id, public_key, entry ->> 'time'), 'not the canonical entry of a delegation'),
+    svc.require(max_proofs <= 1000000 and until_index > leaf + 1 and until_index - leaf - 1 <= max_proofs,
+      'the limits of the delegation are too wide, or used up'),
+    svc.require((select array_agg(key ->> 'change' order by leaf_index) from (
+        select e.leaf_index, convert_from(e.body, 'UTF8')::jsonb as key from svc.log_entry e
+        where e.kind = 3 and position('"use":"aep_root"' in e.body) > 0) as roots
+      where key ->> 'key_id' = root) = array['activate'], 'the root key is not active in the log'),
+    svc.require(not exists (select from svc.log_entry e
+      where e.kind = 3 and position(convert_to(id, 'UTF8') in e.body) > 0), 'the key is already in the log');
+  if (select e.at from svc.log_entry e where e.kind = 3 and position('"delegation"' in e.body) > 0
+      order by e.leaf_index desc limit 1 offset 59) > clock_timestamp() - interval '1 minute' then
+    raise exception 'the log has 60 delegations of the last minute' using errcode = 'program_limit_exceeded';
+  end if;
+  return svc.append_entry(3, svc.time_in(entry, 'time'), body);
+end $$;

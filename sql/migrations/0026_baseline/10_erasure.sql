@@ -1,6 +1,67 @@
 -- Erasure nulls the payload of an admission, all of it or none, and only beside its record. The log
 -- keeps the commitments.
 
+create table svc.erasure (
+  proof_id   uuid primary key,                                    -- of the admission, proved or rejected
+  leaf_index bigint,                                              -- null when it was rejected
+  erased_at  timestamptz(3) not null default clock_timestamp(),
+  actor      text not null check (actor <> ''),
+  reason_ref text not null check (reason_ref <> '')               -- a case number, kept forever: never its words
+);
+create index erasure_leaf on svc.erasure (leaf_index);
+call svc.keep_rows('update or delete', 'erasure');
+create trigger audited after insert on svc.erasure for each row execute function svc.record_act();
+create trigger lists_exception after insert on svc.erasure for each row
+  when (new.leaf_index is not null) execute function svc.list_status_exception('proof_id');
+call svc.secure_rows('erasure', 'svc_verifier, svc_admin, svc_erase');
+create policy own_tenants on svc.erasure to svc_engine
+  using (exists (select from svc.intake i where i.proof_id = erasure.proof_id));
+-- For svc.append_erasure, which runs as the owner.
+create policy appended on svc.erasure for select to current_user using (true);
+
+-- When a record commits, its admission has an outcome and no payload.
+create function svc.erasure_is_complete() returns trigger language plpgsql as $$
+begin
+  if not exists (select from svc.log_entry e where e.proof_id = new.proof_id)
+     and not exists (select from svc.refusal r where r.proof_id = new.proof_id) then
+    raise exception 'admission % has no outcome', new.proof_id using errcode = 'insufficient_privilege';
+  end if;
+  if not exists (select from svc.intake i where i.proof_id = new.proof_id
+      and i.request is null and i.request_hash is null and i.seed is null
+      and i.approval is null)
+     and (exists (select from svc.intake i where i.proof_id = new.proof_id)
+       or not exists (select from svc.log_entry e where e.proof_id = new.proof_id and e.body is not null))
+     or exists (select from svc.log_entry e where e.proof_id = new.proof_id
+      and (num_nonnulls(e.signature, e.reasons, e.budgets, e.action, e.intent_id, e.parent) > 0
+        or e.leaf_index is distinct from new.leaf_index))
+     or (new.leaf_index is not null
+      and not exists (select from svc.log_entry e where e.proof_id = new.proof_id)) then
+    raise exception 'the payload of % is not erased', new.proof_id using errcode = 'insufficient_privilege';
+  end if;
+  return null;
+end $$;
+create constraint trigger is_whole after insert on svc.erasure deferrable initially deferred
+  for each row execute function svc.erasure_is_complete();
+
+-- Erased leaves without an ERASED verdict.
+create table svc.erasure_due (
+  leaf_index bigint primary key
+);
+
+-- Runs as the owner: the eraser cannot hide an erasure from the verifier.
+create function svc.remember_erasure() returns trigger language plpgsql security definer
+  set search_path = pg_catalog, pg_temp as $$
+begin
+  insert into svc.erasure_due (leaf_index) values (new.leaf_index) on conflict do nothing;
+  return null;
+end $$;
+create trigger remembered after insert on svc.erasure for each row
+  when (new.leaf_index is not null) execute function svc.remember_erasure();
+
+-- Payload that may be erased -------------------------------------------------------------------
+
+-- Rows are inserted with their payload.
+
 create function svc.document_is_required() returns trigger language plpgsql as $$
 begin
   if new.document is null then
@@ -112,40 +173,18 @@ begin
 end $$;
 create trigger only_erases before update on svc.refusal for each row execute function svc.detail_is_erased();
 
--- When a record commits, its admission has an outcome and no payload.
-create function svc.erasure_is_complete() returns trigger language plpgsql as $$
-begin
-  if not exists (select from svc.log_entry e where e.proof_id = new.proof_id)
-     and not exists (select from svc.refusal r where r.proof_id = new.proof_id) then
-    raise exception 'admission % has no outcome', new.proof_id using errcode = 'insufficient_privilege';
-  end if;
-  if not exists (select from svc.intake i where i.proof_id = new.proof_id
-      and i.request is null and i.request_hash is null and i.seed is null
-      and i.approval is null)
-     or exists (select from svc.log_entry e where e.proof_id = new.proof_id
-      and (num_nonnulls(e.signature, e.reasons, e.budgets, e.action, e.intent_id, e.parent) > 0
-        or e.leaf_index is distinct from new.leaf_index))
-     or (new.leaf_index is not null
-      and not exists (select from svc.log_entry e where e.proof_id = new.proof_id)) then
-    raise exception 'the payload of % is not erased', new.proof_id using errcode = 'insufficient_privilege';
-  end if;
-  return null;
-end $$;
-create constraint trigger is_whole after insert on svc.erasure deferrable initially deferred
-  for each row execute function svc.erasure_is_complete();
-
--- Runs as the owner: the eraser cannot hide an erasure from the verifier.
-create function svc.remember_erasure() returns trigger language plpgsql security definer
-  set search_path = pg_catalog, pg_temp as $$
-begin
-  insert into svc.erasure_due (leaf_index) values (new.leaf_index) on conflict do nothing;
-  return null;
-end $$;
-create trigger remembered after insert on svc.erasure for each row
-  when (new.leaf_index is not null) execute function svc.remember_erasure();
-
--- Takes the append lock, so that no proof appears until the transaction ends.
-create function svc.hold_appends() returns bigint language sql security definer
-  set search_path = pg_catalog, pg_temp as $$
-  select tree_size from svc.log_head for update
-$$;
+-- The eraser may delete a key only when its body was erased: payload and batch hashes go before keys.
+-- Other keys are invisible to the deletion, because the same body may exist again. A pending proof and its second
+-- decision have one request hash: without second decisions the condition has one row at most, and the index
+-- intake_identity finds it.
+create policy erasing on svc.idempotency_key for select to svc_erase using (true);
+create policy erased on svc.idempotency_key for delete to svc_erase using (case lane
+  when 3 then (select true from svc.batch b
+    where b.tenant_no = idempotency_key.tenant_no and b.items_hash = idempotency_key.request_hash) is null
+  else (select true from svc.intake i where i.tenant_no = idempotency_key.tenant_no
+      and i.lane = idempotency_key.lane and i.request_hash = idempotency_key.request_hash
+      and not i.refused and i.approves is null) is null
+    -- No index finds rejected admissions by hash: evaluated once per statement.
+    and (tenant_no, lane, request_hash) not in (
+      select i.tenant_no, i.lane, i.request_hash from svc.refusal join svc.intake i using (proof_id)
+      where i.request_hash is not null) end);
