@@ -7,7 +7,7 @@ import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
 import { asTenants, transaction } from '#sql/db/transaction';
 import { admissionEnvelope } from '../../fixtures/agent.js';
 import { beforeRow } from '../../fixtures/database.js';
-import { workBatches } from '../../fixtures/engine.js';
+import { headersFor, workBatches } from '../../fixtures/engine.js';
 import { holdLock, untilWaiting } from '../../fixtures/hold-lock.js';
 import {
   activationBody,
@@ -137,6 +137,15 @@ describe('an overlay', () => {
     expect(admitted.status).toBe(200);
   });
 
+  it('stays active when another overlay is deactivated', async ({ setup }) => {
+    await activated(setup);
+    const other = await stored(setup, { other: NO_DELETIONS });
+    const path = `/v1/overlays/${other}/deactivate`;
+    const reply = await setup.engine.call({ path, headers: headersFor(setup.key) });
+    expect(reply.json).toMatchObject({ overlay_id: other, active: false });
+    expect((await admit(setup)).json).toMatchObject({ reasons: ['overlay.no-deletions'] });
+  });
+
   it('also applies under policy sets that the operator activates or schedules later', async ({
     setup,
   }) => {
@@ -209,10 +218,8 @@ describe('an overlay', () => {
   it('cannot let an engine pass off another policy set as the set in force', async ({ setup }) => {
     const { registry, db } = setup;
     await activated(setup);
-    const permissive = await makePolicySet({
-      ...shipped.files,
-      policies: { all: 'permit (principal, action, resource);' },
-    });
+    const all = { all: 'permit (principal, action, resource);' };
+    const permissive = await makePolicySet({ ...shipped.files, policies: all });
     await storePolicySet(registry.admin, permissive);
     const [{ set, key, overlay }] = await db.sql<[{ set: object; key: number; overlay: Buffer }]>`
       select key_no as key, o.digest as overlay, to_jsonb(s) || jsonb_build_object(
@@ -233,6 +240,12 @@ describe('an overlay', () => {
     ]) {
       await expect(activating(change)).rejects.toThrow(/not that of the base with these policies/);
     }
+    // Workers check that overlays only forbid by the ids of their policies.
+    const widened = { ...shipped.files.policies, ...all };
+    const wider = await makePolicySet({ ...shipped.files, policies: widened });
+    const names = { base: toHex(shipped.digest), digest: toHex(wider.digest) };
+    const widening = activating({ ...names, manifest: wider.manifest, policies: all });
+    await expect(widening).rejects.toThrow(/overlay_set_policies_check/);
   });
 
   it('applies to a batch and an admission that are stored during its activation', async ({
