@@ -131,6 +131,13 @@ describe('append-only tables', () => {
       values (1, 3, now(), '\\x01')`;
     await expect(behind).rejects.toThrow(/behind the head/);
     await expect(db.sql`update svc.log_head set tree_size = 900`).rejects.toThrow(/no 900 leaves/);
+    const [{ next }] = await db.sql<[{ next: number }]>`
+      select tree_size::int + 1 as next from svc.log_head`;
+    const overGap = db.sql.begin(async (tx) => {
+      await tx.unsafe(insertOf({ ...KEY, leaf_index: String(next) }));
+      await tx`update svc.log_head set tree_size = ${next}`;
+    });
+    await expect(overGap).rejects.toThrow(`no ${next} leaves`);
   });
 
   it('let the worker role append only proofs, and the admin role only other kinds', async () => {
@@ -139,6 +146,15 @@ describe('append-only tables', () => {
     await expect(status).rejects.toThrow(/may not append entries of kind 3/);
     const proof = db.as('svc_admin').unsafe(insertOf(PROOF));
     await expect(proof).rejects.toThrow(/may not append entries of kind 1/);
+    const adopted = {
+      ...PROOF,
+      tenant_no: 'null',
+      lane: 'null',
+      engine_version: 'null',
+      body: `'x'`,
+    };
+    const stranger = db.as('svc_worker').unsafe(insertOf(adopted));
+    await expect(stranger).rejects.toThrow('svc.log_entry is append-only: INSERT refused');
   });
 
   it.each([
