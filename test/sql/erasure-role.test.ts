@@ -104,6 +104,8 @@ describe('database role svc_erase', () => {
     const detail = asEraser(`update svc.refusal set detail = ''`);
     await expect(detail).rejects.toThrow(/may only be erased/);
     await erase(refused!.id);
+    const replaced = asEraser(`update svc.refusal set detail = 'other'`);
+    await expect(replaced).rejects.toThrow(/may only be erased/);
     expect(await keys()).toEqual(['kept', 'open', 'other']);
     // The erasure of an item of another batch does not count.
     await batch('whole', [registry.item()]);
@@ -244,6 +246,16 @@ describe('database role svc_erase in a transaction of its own', () => {
     const id = await admitOne();
     await registry.revoke(id);
     await expect(run(statements(id))).rejects.toThrow(why);
+  });
+
+  it('cannot commit a record with a leaf index for a rejected admission', async () => {
+    await db.sql`update svc.tenant set allowlisted = false`;
+    const id = await admitOne();
+    await db.sql`update svc.tenant set allowlisted = true`;
+    const recorded = run(
+      `insert into svc.erasure values ('${id}', 0, now(), 'ada', 'x'); ${intake(id)}`,
+    );
+    await expect(recorded).rejects.toThrow(/is not erased/);
   });
 
   it('cannot restore an erased payload or delete the record of an erasure', async () => {
