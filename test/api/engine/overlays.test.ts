@@ -210,9 +210,12 @@ describe('an overlay', () => {
     for (const digest of [shipped.digest, replaced.digest]) {
       await expect(accepting(digest)).rejects.toThrow(/leaves out the overlay/);
     }
-    await expect(accepting(replaced.digest, rivalNo)).rejects.toThrow(
-      /policy set .* does not exist/,
-    );
+    for (const [digest, tenant] of [
+      [replaced.digest, rivalNo],
+      [Buffer.alloc(32), tenantNo],
+    ] as const) {
+      await expect(accepting(digest, tenant)).rejects.toThrow(/policy set .* does not exist/);
+    }
   });
 
   it('cannot let an engine pass off another policy set as the set in force', async ({ setup }) => {
@@ -289,5 +292,20 @@ describe('an overlay', () => {
     // An admission fails as well when the combined policy set is missing.
     await setup.byHand((tx) => tx`delete from svc.overlay_set`);
     expect((await admit(setup)).status).toBe(500);
+  });
+
+  it('is combined with a policy set that is activated at the same time', async ({ setup }) => {
+    const { sql } = setup.db;
+    const set = await makePolicySet({ ...shipped.files, sentences: {} });
+    await storePolicySet(setup.registry.admin, set);
+    const other = await sql.reserve();
+    await other`begin`;
+    await activatePolicy(other, set.digest);
+    const activating = activated(setup);
+    await untilWaiting(sql);
+    await other`commit`;
+    other.release();
+    await activating;
+    expect((await admit(setup)).json).toMatchObject({ reasons: ['overlay.no-deletions'] });
   });
 });
