@@ -140,7 +140,7 @@ describe('append-only tables', () => {
     await expect(overGap).rejects.toThrow(`no ${next} leaves`);
   });
 
-  it('let the worker role append only proofs, and the admin role only other kinds', async () => {
+  it('let the worker role append only proofs of accepted admissions, and the admin role only other kinds', async () => {
     const status = db.as('svc_worker')`insert into svc.log_entry (leaf_index, kind, at, body)
       values (2, 3, now(), '\\x01')`;
     await expect(status).rejects.toThrow(/may not append entries of kind 3/);
@@ -208,6 +208,11 @@ describe('append-only tables', () => {
     const both = db.sql`insert into svc.log_entry (leaf_index, kind, at, body)
       select n, 3, now(), '\\x01' from unnest(${[size + 5, size - 1, size + 6]}::bigint[]) as n`;
     await expect(both).rejects.toThrow(`leaf ${size - 1} is behind the head`);
+  });
+
+  it('reject a second proof of an admission', async () => {
+    const again = insertOf({ ...PROOF, proof_id: '(select proof_id from svc.intake)' });
+    await expect(db.as('svc_worker').unsafe(again)).rejects.toThrow(/unique constraint/);
   });
 
   it('reject a proof in a gap below the log head', async () => {
