@@ -173,6 +173,8 @@ describe('append-only tables', () => {
       expect(db.sql.unsafe(statement), statement).rejects.toMatchObject({ code: '23503' });
     await points(insertOf({ ...PROOF, proof_id: `'${stranger}'` }));
     await points(`insert into svc.intake_pending values ('${stranger}', now())`);
+    const proved = db.sql`insert into svc.intake_pending select proof_id, now() from svc.intake`;
+    await expect(proved).rejects.toThrow(/has an outcome/);
     const copy = (tenant: string, digest: string) => `
       insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
         accepted_at, seed, policy_digest, validity)
