@@ -288,6 +288,11 @@ describe('database role svc_erase in a transaction of its own', () => {
     }
     const reason = db.sql`insert into svc.revocation_reason (reason_hash) values (sha256('x'))`;
     await expect(reason).rejects.toThrow(/requires a document/);
+    const request = db.sql`
+      insert into svc.revocation_request (request_id, tenant_no, key_no, proof_id, artifact_kind, reason_hash)
+      select gen_random_uuid(), tenant_no, 1, proof_id, 'proof', sha256('x') from svc.log_entry
+      where kind = 1 limit 1`;
+    await expect(request).rejects.toThrow(/requires a document/);
     const batch = db.sql`
       insert into svc.batch (batch_id, tenant_no, key_no, total, request_id, accepted_at)
       select gen_random_uuid(), tenant_no, 1, 1, 'r', now() from svc.tenant limit 1`;

@@ -12,6 +12,7 @@ import { holdLock, untilWaiting } from '../../fixtures/hold-lock.js';
 import {
   activationBody,
   NO_DELETIONS,
+  overlayBody,
   overlayCase,
   overlayTestBody,
 } from '../../fixtures/overlays.js';
@@ -307,5 +308,17 @@ describe('an overlay', () => {
     other.release();
     await activating;
     expect((await admit(setup)).json).toMatchObject({ reasons: ['overlay.no-deletions'] });
+  });
+
+  it('is one of at most 500 of its tenant', async ({ setup }) => {
+    const { tenantNo } = setup.registry;
+    await setup.db.sql`
+      insert into svc.overlay (tenant_no, digest, document, key_no)
+      select ${tenantNo}, sha256(int4send(n)), '{}', 1 from generate_series((
+        select count(*)::int + 1 from svc.overlay where tenant_no = ${tenantNo}), 500) as n`;
+    const store = (own = {}) =>
+      setup.post('/v1/overlays', overlayBody({ last: NO_DELETIONS }), own);
+    expectProblem(await store(), 422, 'too_many_overlays');
+    expect((await store(await setup.tenant('unlimited'))).status).toBe(201);
   });
 });
