@@ -131,14 +131,30 @@ describe('append-only tables', () => {
       values (1, 3, now(), '\\x01')`;
     await expect(behind).rejects.toThrow(/behind the head/);
     await expect(db.sql`update svc.log_head set tree_size = 900`).rejects.toThrow(/no 900 leaves/);
+    const [{ next }] = await db.sql<[{ next: number }]>`
+      select tree_size::int + 1 as next from svc.log_head`;
+    const overGap = db.sql.begin(async (tx) => {
+      await tx.unsafe(insertOf({ ...KEY, leaf_index: String(next) }));
+      await tx`update svc.log_head set tree_size = ${next}`;
+    });
+    await expect(overGap).rejects.toThrow(`no ${next} leaves`);
   });
 
-  it('let the worker role append only proofs, and the admin role only other kinds', async () => {
+  it('let the worker role append only proofs of accepted admissions, and the admin role only other kinds', async () => {
     const status = db.as('svc_worker')`insert into svc.log_entry (leaf_index, kind, at, body)
       values (2, 3, now(), '\\x01')`;
     await expect(status).rejects.toThrow(/may not append entries of kind 3/);
     const proof = db.as('svc_admin').unsafe(insertOf(PROOF));
     await expect(proof).rejects.toThrow(/may not append entries of kind 1/);
+    const adopted = {
+      ...PROOF,
+      tenant_no: 'null',
+      lane: 'null',
+      engine_version: 'null',
+      body: `'x'`,
+    };
+    const stranger = db.as('svc_worker').unsafe(insertOf(adopted));
+    await expect(stranger).rejects.toThrow('svc.log_entry is append-only: INSERT refused');
   });
 
   it.each([
@@ -157,6 +173,8 @@ describe('append-only tables', () => {
       expect(db.sql.unsafe(statement), statement).rejects.toMatchObject({ code: '23503' });
     await points(insertOf({ ...PROOF, proof_id: `'${stranger}'` }));
     await points(`insert into svc.intake_pending values ('${stranger}', now())`);
+    const proved = db.sql`insert into svc.intake_pending select proof_id, now() from svc.intake`;
+    await expect(proved).rejects.toThrow(/has an outcome/);
     const copy = (tenant: string, digest: string) => `
       insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
         accepted_at, seed, policy_digest, validity)
@@ -192,6 +210,11 @@ describe('append-only tables', () => {
     const both = db.sql`insert into svc.log_entry (leaf_index, kind, at, body)
       select n, 3, now(), '\\x01' from unnest(${[size + 5, size - 1, size + 6]}::bigint[]) as n`;
     await expect(both).rejects.toThrow(`leaf ${size - 1} is behind the head`);
+  });
+
+  it('reject a second proof of an admission', async () => {
+    const again = insertOf({ ...PROOF, proof_id: '(select proof_id from svc.intake)' });
+    await expect(db.as('svc_worker').unsafe(again)).rejects.toThrow(/unique constraint/);
   });
 
   it('reject a proof in a gap below the log head', async () => {

@@ -104,6 +104,8 @@ describe('database role svc_erase', () => {
     const detail = asEraser(`update svc.refusal set detail = ''`);
     await expect(detail).rejects.toThrow(/may only be erased/);
     await erase(refused!.id);
+    const replaced = asEraser(`update svc.refusal set detail = 'other'`);
+    await expect(replaced).rejects.toThrow(/may only be erased/);
     expect(await keys()).toEqual(['kept', 'open', 'other']);
     // The erasure of an item of another batch does not count.
     await batch('whole', [registry.item()]);
@@ -246,6 +248,16 @@ describe('database role svc_erase in a transaction of its own', () => {
     await expect(run(statements(id))).rejects.toThrow(why);
   });
 
+  it('cannot commit a record with a leaf index for a rejected admission', async () => {
+    await db.sql`update svc.tenant set allowlisted = false`;
+    const id = await admitOne();
+    await db.sql`update svc.tenant set allowlisted = true`;
+    const recorded = run(
+      `insert into svc.erasure values ('${id}', 0, now(), 'ada', 'x'); ${intake(id)}`,
+    );
+    await expect(recorded).rejects.toThrow(/is not erased/);
+  });
+
   it('cannot restore an erased payload or delete the record of an erasure', async () => {
     const id = await admitOne();
     await erase(id);
@@ -276,5 +288,14 @@ describe('database role svc_erase in a transaction of its own', () => {
     }
     const reason = db.sql`insert into svc.revocation_reason (reason_hash) values (sha256('x'))`;
     await expect(reason).rejects.toThrow(/requires a document/);
+    const request = db.sql`
+      insert into svc.revocation_request (request_id, tenant_no, key_no, proof_id, artifact_kind, reason_hash)
+      select gen_random_uuid(), tenant_no, 1, proof_id, 'proof', sha256('x') from svc.log_entry
+      where kind = 1 limit 1`;
+    await expect(request).rejects.toThrow(/requires a document/);
+    const batch = db.sql`
+      insert into svc.batch (batch_id, tenant_no, key_no, total, request_id, accepted_at)
+      select gen_random_uuid(), tenant_no, 1, 1, 'r', now() from svc.tenant limit 1`;
+    await expect(batch).rejects.toThrow(/requires the hash/);
   });
 });

@@ -121,6 +121,9 @@ describe('acceptIntake of a repeated request', () => {
     const [refused, other] = [registry.item(), registry.item()];
     await accept(refused, other);
     await refuse(refused);
+    const pending = db.sql`
+      insert into svc.intake_pending values (${refused.proofId}::uuid, now())`;
+    await expect(pending).rejects.toThrow(/has an outcome/);
     const second = fresh(refused);
     await accept(second);
     expect(await accept(fresh(refused), fresh(other))).toEqual([

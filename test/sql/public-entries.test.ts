@@ -14,7 +14,7 @@ import { entryRows, treeSize, appendErasure, appendSnapshot, appendVerdict } fro
 import { databaseTime, transaction } from '#sql/db/transaction';
 import { AdministrationError } from '#sql/tenants/audit';
 import { withoutTriggers } from '../fixtures/database.js';
-import { holdLock } from '../fixtures/hold-lock.js';
+import { APPEND_LOCK, holdLock, untilWaiting } from '../fixtures/hold-lock.js';
 import { openRegistry } from '../fixtures/registry.js';
 import { useDatabase } from '../fixtures/use-registry.js';
 
@@ -62,10 +62,10 @@ async function open() {
     },
     snapshot: async (
       size: number,
-      { lease = true, ...given }: Partial<SnapshotEntry> & { lease?: boolean } = {},
+      { lease = '7566947, 1', ...given }: Partial<SnapshotEntry> & { lease?: string | null } = {},
     ) =>
       transaction(publisher, async (tx) => {
-        if (lease) await tx`select pg_advisory_xact_lock(7566947, 1)`;
+        if (lease !== null) await tx.unsafe(`select pg_advisory_xact_lock(${lease})`);
         const log = { shard: 0, origin: 'example.org/log', root: ROOT, lookup_from: 0 };
         return appendSnapshot(tx, {
           logs: [{ ...log, size, expired_through: await at() }],
@@ -143,12 +143,22 @@ describe('svc.append_verdict', () => {
     expect(await verdict({ ...earlier, key_id: await activate(2) })).toBe(4);
   });
 
+  it('rejects one of two concurrent entries with the same previous entry', async () => {
+    const { verdict } = await open();
+    const release = await holdLock(db.sql, APPEND_LOCK);
+    const both = Promise.allSettled([verdict(), verdict()]);
+    await untilWaiting(db.sql, 2);
+    await release();
+    const rejected = (await both).filter((one) => one.status === 'rejected');
+    expect(rejected).toMatchObject([{ reason: { code: '40001' } }]);
+  });
+
   it('rejects malformed members', async () => {
     const { registry, at, keyId, verdict } = await open();
     await verdict();
-    const append = async (given: object): Promise<void> => {
+    const append = async (given: object, length = 0): Promise<void> => {
       const entry = { schema_version: 'svc.registry.entry/1.1', type: 'verdict', time: await at() };
-      const body = Buffer.from(JSON.stringify({ ...entry, ...given }));
+      const body = Buffer.from(JSON.stringify({ ...entry, ...given }).padEnd(length));
       await registry.verify.sql`select svc.append_verdict(${body}, 2)`;
     };
     const sound = {
@@ -174,14 +184,14 @@ describe('svc.append_verdict', () => {
       { expired_through: 'never' },
       { expired_through: await at(30_000) },
       { failed: null },
-      { failed: many, restored: many },
+      { failed: many, restored: many.slice(1) },
       { key_id: registry.admit.keyId },
-      { padding: 'x'.repeat(65_536) },
     ]) {
       await expect(append({ ...sound, ...given })).rejects.toMatchObject({ code: '23514' });
     }
+    await expect(append(sound, 65_536)).rejects.toThrow('at most 65535 bytes');
     expect(await treeSize(db.sql)).toBe(3);
-    await append(sound);
+    await append(sound, 65_535);
   });
 });
 
@@ -189,7 +199,9 @@ it('svc.append_snapshot > rejects an invalid size, time or validity, and a calle
   const { snapshot, at } = await open();
   await expect(snapshot(3)).rejects.toThrow('exceeds the log');
   const release = await holdLock(db.sql, 'select pg_advisory_xact_lock(7566947, 1)');
-  await expect(snapshot(1, { lease: false })).rejects.toThrow('lease');
+  for (const lease of [null, '1, 1', '7566947, 2', '(7566947::bigint << 32) + 1']) {
+    await expect(snapshot(1, { lease })).rejects.toThrow('lease');
+  }
   await release();
   expect(await snapshot(1)).toBe(2);
   await expect(snapshot(0)).rejects.toThrow('`size` is less');
@@ -254,16 +266,22 @@ it('svc.append_erasure > rejects ranges with a leaf that is not erased', async (
     await expect(erasure([[2, 4]], { cause: 'lost' })).rejects.toThrow('not lost');
   }
   expect(await erasure([[2, 3]])).toBe(4);
-  const append = async (ranges: unknown) => {
+  const append = async (ranges: unknown, cause = 'erased') => {
     const [row] = await db.sql<
       [{ body: Buffer }]
     >`select body from svc.log_entry where leaf_index = 4`;
-    const body = row.body.toString().replace('[[2,3]]', JSON.stringify(ranges));
+    const body = row.body
+      .toString()
+      .replace('[[2,3]]', JSON.stringify(ranges))
+      .replace('"erased"', `"${cause}"`);
     await db.as('svc_erase')`select svc.append_erasure(${Buffer.from(body)})`;
   };
-  for (const ranges of [[], [[3, 3]], [[2, 3], [1, 2]], [[0, 2], [1, 3]], [[0, 1, 2]]]) {
+  for (const ranges of [[], [[3, 3]], [[2, 3], [1, 2]], [[0, 2], [1, 3]], [[2, 3, 4]]]) {
     await expect(append(ranges)).rejects.toMatchObject({ code: '23514' });
   } // prettier-ignore
+  const many = Array.from({ length: 1001 }, (_, n) => [2 * n, 2 * n + 1]);
+  await expect(append(many)).rejects.toThrow('expected 1 to 1000 ranges');
+  await expect(append([[3, 4]], 'other')).rejects.toThrow('expected the cause');
 });
 
 it.each([4, 5, 6])('program roles > cannot insert an entry of kind %i directly', async (kind) => {
@@ -307,4 +325,15 @@ it('svc.adopt_entries > rejects times more than 60 seconds ahead of the database
     time: ahead,
   });
   expect(await treeSize(db.sql)).toBe(size + 3);
+});
+
+it('svc.adopt_entries > rejects entries while a publisher runs, even without svc.begin_adoption', async () => {
+  await open();
+  const size = await treeSize(db.sql);
+  const release = await holdLock(db.sql, 'select pg_advisory_xact_lock(7566947, 1)');
+  const adopted = transaction(db.as('svc_erase'), (tx) =>
+    adoptEntries(tx, size, [entryBytes(someKey)]),
+  );
+  await expect(adopted).rejects.toThrow('a publisher is running');
+  await release();
 });

@@ -25,6 +25,8 @@ let theirProof: string;
 let ourBatch: string;
 let theirBatch: string;
 let theirPackage: string;
+let theirToken: Buffer;
+let theirRequest: string;
 /** A pending admission of the first tenant. */
 let ourOpen: string;
 
@@ -78,6 +80,10 @@ beforeAll(async () => {
   const [bundle] = await db.sql<{ id: string }[]>`
     select package_id::text as id from svc.trust_package where tenant_no = ${theirs}`;
   theirPackage = bundle!.id;
+  const [row] = await db.sql<{ token: Buffer; request: string }[]>`
+    select token_hash as token, request_id::text as request
+    from svc.share_token join svc.revocation_request using (tenant_no) where tenant_no = ${theirs}`;
+  ({ token: theirToken, request: theirRequest } = row!);
   const open = registry.item();
   await acceptIntake(registry.engine, [open]);
   ourOpen = open.proofId;
@@ -277,6 +283,44 @@ describe('engine role', () => {
     await expect(asTenants(registry.engine, [ours, theirs], (tx) => insert(tx))).rejects.toThrow(
       refused,
     );
+  });
+
+  it.each<[string, (tx: Transaction) => Promise<unknown>]>([
+    [
+      'an admission',
+      (tx) => tx`
+        insert into svc.intake (proof_id, tenant_no, lane, environment, accepted_at, policy_digest)
+        values (gen_random_uuid(), ${theirs}, 1, 'sandbox', now(), ${hash})`,
+    ],
+    [
+      'an idempotency key',
+      (tx) => tx`insert into svc.idempotency_key values (${theirs}, 1, 'other', ${hash}, now())`,
+    ],
+    [
+      'a batch',
+      (tx) => tx`
+        insert into svc.batch values (gen_random_uuid(), ${theirs}, 1, ${hash}, 1, 'r', now())`,
+    ],
+    [
+      'a part of a batch',
+      (tx) => tx`
+        insert into svc.batch_part (batch_id, first_index, proof_ids)
+        values (${theirBatch}::uuid, 9, array[${ourProof}::uuid])`,
+    ],
+    [
+      'a package',
+      (tx) => tx`insert into svc.trust_package values (gen_random_uuid(), ${theirs}, 1, ${hash})`,
+    ],
+    [
+      'the revocation of a share token',
+      (tx) => tx`insert into svc.share_revocation (token_hash, key_no) values (${theirToken}, 1)`,
+    ],
+    [
+      'a pending revocation',
+      (tx) => tx`insert into svc.revocation_pending values (${theirRequest}::uuid, now())`,
+    ],
+  ])('can insert %s only for the tenant in scope', async (_, insert) => {
+    await expect(asTenants(registry.engine, [ours], (tx) => insert(tx))).rejects.toThrow(refused);
   });
 });
 

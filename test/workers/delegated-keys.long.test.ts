@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { keyStatesOf } from '#api/engine/proofs/stored-proof';
 import { toBase64Url, utf8 } from '#protocol/bytes';
 import { entryBytes } from '#protocol/entries';
+import { canonicalBytes } from '#protocol/json';
 import { nativeSha256, type SigningKey } from '#runtime/crypto/node';
 import { newBulkSigningKey } from '#runtime/crypto/sodium';
 import { announcePending } from '#sql/admissions/outcomes';
@@ -251,8 +252,15 @@ describe('svc.append_delegation', () => {
     const limits = { until_index: leaf + 100, max_proofs: 100 };
     const entry = await delegationOf(registry, root, limits);
     type Entry = typeof entry;
-    const attempt = (change: (entry: Entry) => Entry) =>
-      appendDelegation(worker(), change(structuredClone(entry)));
+    // Not appendDelegation, which rejects a malformed entry before the database does.
+    const attempt = async (change: (entry: Entry) => Entry): Promise<number> => {
+      const members = change(structuredClone(entry));
+      const schema_version = 'svc.registry.entry/1.1';
+      const body = canonicalBytes({ schema_version, type: 'key', ...members });
+      const [row] = await worker()<[{ leaf: number }]>`
+        select svc.append_delegation(${body})::int as leaf`;
+      return row.leaf;
+    };
     const withLimits =
       (given: Partial<typeof limits>) =>
       (one: Entry): Entry => ({ ...one, delegation: { ...one.delegation, ...given } });
@@ -263,7 +271,7 @@ describe('svc.append_delegation', () => {
       [(one: Entry) => ({ ...one, key_id: idOf(root) }), /canonical/],
       [
         (one: Entry) => ({ ...one, delegation: { ...one.delegation, sig: 'A'.repeat(88) } }),
-        /malformed/,
+        /key or signature is malformed/,
       ],
       [
         (one: Entry) => ({
@@ -271,7 +279,7 @@ describe('svc.append_delegation', () => {
           public_key: 'AA',
           key_id: toBase64Url(nativeSha256(utf8('{"crv":"Ed25519","kty":"OKP","x":"AA"}'))),
         }),
-        /malformed/,
+        /key or signature is malformed/,
       ],
       [(one: Entry) => ({ ...one, time: '2026-01-01T00:00:00.000Z' }), /60 seconds/],
       [

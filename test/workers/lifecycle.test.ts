@@ -276,3 +276,13 @@ it('pending revocation request > cannot be changed, withdrawn or closed without 
   }
   await commit(waiting.requestId);
 });
+
+it('rejected revocation request > keeps its reason code', async () => {
+  const rejected = item({ reasonHash: randomBytes(32) });
+  await request(rejected);
+  await commit(rejected.requestId);
+  expect(await stateOf()).toMatchObject({ state: 'refused' });
+  await expect(registry.admit.sql`
+    update svc.revocation_request set refused = 'api_key_revoked'
+    where request_id = ${rejected.requestId}::uuid`).rejects.toThrow(/may only be closed/);
+});

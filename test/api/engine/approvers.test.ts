@@ -89,6 +89,8 @@ describe('approvers of a tenant', () => {
       select sha256(int4send(n)), ${setup.registry.tenantNo}, ''
       from generate_series((select count(*)::int + 1 from svc.approver), 500) as n`;
     expectProblem(await send(own), 422, 'too_many_approvers');
+    const rival = await setup.tenant('rival');
+    expect((await setup.post(PATH, foreign, rival)).status).toBe(201);
   });
 });
 

@@ -7,11 +7,12 @@ import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
 import { asTenants, transaction } from '#sql/db/transaction';
 import { admissionEnvelope } from '../../fixtures/agent.js';
 import { beforeRow } from '../../fixtures/database.js';
-import { workBatches } from '../../fixtures/engine.js';
+import { headersFor, workBatches } from '../../fixtures/engine.js';
 import { holdLock, untilWaiting } from '../../fixtures/hold-lock.js';
 import {
   activationBody,
   NO_DELETIONS,
+  overlayBody,
   overlayCase,
   overlayTestBody,
 } from '../../fixtures/overlays.js';
@@ -137,6 +138,15 @@ describe('an overlay', () => {
     expect(admitted.status).toBe(200);
   });
 
+  it('stays active when another overlay is deactivated', async ({ setup }) => {
+    await activated(setup);
+    const other = await stored(setup, { other: NO_DELETIONS });
+    const path = `/v1/overlays/${other}/deactivate`;
+    const reply = await setup.engine.call({ path, headers: headersFor(setup.key) });
+    expect(reply.json).toMatchObject({ overlay_id: other, active: false });
+    expect((await admit(setup)).json).toMatchObject({ reasons: ['overlay.no-deletions'] });
+  });
+
   it('also applies under policy sets that the operator activates or schedules later', async ({
     setup,
   }) => {
@@ -201,18 +211,19 @@ describe('an overlay', () => {
     for (const digest of [shipped.digest, replaced.digest]) {
       await expect(accepting(digest)).rejects.toThrow(/leaves out the overlay/);
     }
-    await expect(accepting(replaced.digest, rivalNo)).rejects.toThrow(
-      /policy set .* does not exist/,
-    );
+    for (const [digest, tenant] of [
+      [replaced.digest, rivalNo],
+      [Buffer.alloc(32), tenantNo],
+    ] as const) {
+      await expect(accepting(digest, tenant)).rejects.toThrow(/policy set .* does not exist/);
+    }
   });
 
   it('cannot let an engine pass off another policy set as the set in force', async ({ setup }) => {
     const { registry, db } = setup;
     await activated(setup);
-    const permissive = await makePolicySet({
-      ...shipped.files,
-      policies: { all: 'permit (principal, action, resource);' },
-    });
+    const all = { all: 'permit (principal, action, resource);' };
+    const permissive = await makePolicySet({ ...shipped.files, policies: all });
     await storePolicySet(registry.admin, permissive);
     const [{ set, key, overlay }] = await db.sql<[{ set: object; key: number; overlay: Buffer }]>`
       select key_no as key, o.digest as overlay, to_jsonb(s) || jsonb_build_object(
@@ -233,6 +244,12 @@ describe('an overlay', () => {
     ]) {
       await expect(activating(change)).rejects.toThrow(/not that of the base with these policies/);
     }
+    // Workers check that overlays only forbid by the ids of their policies.
+    const widened = { ...shipped.files.policies, ...all };
+    const wider = await makePolicySet({ ...shipped.files, policies: widened });
+    const names = { base: toHex(shipped.digest), digest: toHex(wider.digest) };
+    const widening = activating({ ...names, manifest: wider.manifest, policies: all });
+    await expect(widening).rejects.toThrow(/overlay_set_policies_check/);
   });
 
   it('applies to a batch and an admission that are stored during its activation', async ({
@@ -276,5 +293,32 @@ describe('an overlay', () => {
     // An admission fails as well when the combined policy set is missing.
     await setup.byHand((tx) => tx`delete from svc.overlay_set`);
     expect((await admit(setup)).status).toBe(500);
+  });
+
+  it('is combined with a policy set that is activated at the same time', async ({ setup }) => {
+    const { sql } = setup.db;
+    const set = await makePolicySet({ ...shipped.files, sentences: {} });
+    await storePolicySet(setup.registry.admin, set);
+    const other = await sql.reserve();
+    await other`begin`;
+    await activatePolicy(other, set.digest);
+    const activating = activated(setup);
+    await untilWaiting(sql);
+    await other`commit`;
+    other.release();
+    await activating;
+    expect((await admit(setup)).json).toMatchObject({ reasons: ['overlay.no-deletions'] });
+  });
+
+  it('is one of at most 500 of its tenant', async ({ setup }) => {
+    const { tenantNo } = setup.registry;
+    await setup.db.sql`
+      insert into svc.overlay (tenant_no, digest, document, key_no)
+      select ${tenantNo}, sha256(int4send(n)), '{}', 1 from generate_series((
+        select count(*)::int + 1 from svc.overlay where tenant_no = ${tenantNo}), 500) as n`;
+    const store = (own = {}) =>
+      setup.post('/v1/overlays', overlayBody({ last: NO_DELETIONS }), own);
+    expectProblem(await store(), 422, 'too_many_overlays');
+    expect((await store(await setup.tenant('unlimited'))).status).toBe(201);
   });
 });
