@@ -3,7 +3,6 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OperatorError } from '#runtime/process/operator-error';
-import { valueOf } from '../db/columns.js';
 import { mapStartupDbErrors } from '../db/errors.js';
 import { type Db, type Pool, requirePrimary, type Transaction } from '../db/transaction.js';
 
