@@ -87,7 +87,7 @@ export async function applyShares(
 
 type Changed = { packageId: string } | { tokenHash: string; changeNo: number };
 
-/** Tokens have the order of their hashes in the map too. */
+/** Packages come first. Tokens are in the order of their map keys, which begin their hashes. */
 const hashOf = (change: Changed): string => ('tokenHash' in change ? change.tokenHash : '');
 
 interface TokenChange {

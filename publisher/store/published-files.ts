@@ -233,6 +233,7 @@ export class Janitor {
   /** The partial tiles of each tile that no checkpoint is known to cover when full. */
   private readonly partial = new Map<string, string[]>();
   private hasScanned = false;
+  private scannedAt = -Infinity;
   private sweptAt = -Infinity;
 
   /** @param progress called for each listed file, because a scan of a large log takes minutes in a bucket */
@@ -281,16 +282,33 @@ export class Janitor {
   ): Promise<string[]> {
     if (now - this.sweptAt < SWEEP_EVERY_MS) return [];
     this.sweptAt = now;
-    if (!this.hasScanned) await this.scan(live(), now);
+    if (!this.hasScanned) {
+      // A scan lists all files, and nothing is published meanwhile.
+      if (now - this.scannedAt < SWEEP_EVERY_MS) return [];
+      this.scannedAt = now;
+      await this.scan(live(), now);
+    }
     for (const [tile, paths] of this.partial) {
       if (!(sizeOfFull(tile) <= signedSize)) continue;
       for (const path of paths) this.unreferenced(path, now);
       this.partial.delete(tile);
     }
-    const over = [...this.unreferencedSince].filter(([, since]) => now - since >= KEEP_MS);
-    const removed = over.slice(0, MOST_REMOVALS).map(([path]) => path);
-    if (removed.length > 0) await requireCurrent();
-    await this.store.remove(removed);
+    const over: string[] = [];
+    for (const [path, since] of this.unreferencedSince) if (now - since >= KEEP_MS) over.push(path);
+    // One in a hundred of many, because load may supersede files faster than this limit.
+    const removed = over.slice(0, Math.max(MOST_REMOVALS, Math.ceil(over.length / 100)));
+    if (removed.length === 0) return [];
+    await requireCurrent();
+    try {
+      await this.store.remove(removed);
+    } catch (error) {
+      // The others come first at the next attempt: a file that cannot be deleted must not keep them.
+      for (const path of removed) {
+        this.unreferencedSince.delete(path);
+        this.unreferencedSince.set(path, now);
+      }
+      throw error;
+    }
     // After a failure the next sweep waits for the interval.
     if (removed.length < over.length) this.sweptAt = -Infinity;
     for (const path of removed) this.unreferencedSince.delete(path);

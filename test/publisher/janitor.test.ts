@@ -121,6 +121,23 @@ describe('janitor', () => {
     expect((await snapshot.published()).shares.size).toBe(1);
   });
 
+  it('removes other files before a file that could not be deleted, five minutes later', async () => {
+    mkdirSync(at('map'), { recursive: true });
+    for (let i = 0; i < 250; i++) writeFileSync(at(`map/unknown-${i}`), '');
+    const attempts: (readonly string[])[] = [];
+    const directory = bucketLike(snapshot.directory, (store) => ({
+      remove: async (paths) => {
+        attempts.push(paths);
+        if (paths.includes('map/unknown-0')) throw new Error('permission denied');
+        await store.remove(paths);
+      },
+    }));
+    const publisher = snapshot.publisher({ directory });
+    await publishProofs(publisher, 1);
+    await publishAfter(publisher, 61, 1, 4);
+    expect(attempts.map(({ length }) => length)).toEqual([200, 50]);
+  });
+
   it('removes at most 200 files in one cycle', async () => {
     mkdirSync(at('map'), { recursive: true });
     for (let i = 0; i < 500; i++) writeFileSync(at(`map/unknown-${i}`), '');
