@@ -29,7 +29,7 @@ COPY sql/migrations sql/migrations
 COPY policy/default policy/default
 # The API documentation takes its examples from these files.
 COPY protocol/vectors/proof-export.json protocol/vectors/proof-export.json
-COPY protocol/vectors/next.json protocol/vectors/next.json
+COPY protocol/vectors/full-log.json protocol/vectors/full-log.json
 COPY --from=dependencies /svc/node_modules node_modules
 COPY --from=build /svc/dist dist
 # A new volume takes the owner of its folder in the image: publisher, fsck, monitor and witness own these folders.

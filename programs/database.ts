@@ -13,8 +13,8 @@ import { knownVersions, requireSchema } from '#sql/schema/migrate';
 export const MIGRATIONS = join(packageRoot, 'sql', 'migrations');
 
 /**
- * Checks what every program requires of its database: a direct connection without a session pooler,
- * a compatible schema, and a role with no additional privileges.
+ * Checks what every program requires of its database: a session of its own (no transaction pooler) without unsafe
+ * settings, a compatible schema, and a role with no additional privileges.
  */
 export async function assertDatabase(sql: Pool, program: Program): Promise<void> {
   await requireOwnSession(sql);

@@ -295,7 +295,7 @@ async function sweep(
     if (error instanceof LostPageError || error instanceof LeaseLostError) throw error;
     // This cycle has published already, so it did not fail.
     const message =
-      'publish cycle: replaced files were not found or not deleted; the next attempt is in five minutes';
+      'publish cycle: replaced files could not be listed or deleted; others follow in five minutes, these in an hour';
     ctx.log.error({ err: error }, message);
   }
 }

@@ -86,7 +86,8 @@ export async function checkBatches({ sql, findings }: RegistryContext): Promise<
 function batchFault(batch: CheckedBatch): string | null {
   const { counted, found } = batch;
   if (!batch.arePartsWhole) return 'rows of svc.batch_part that have each item exactly once';
-  if (batch.strays > 0) return `for ${batch.strays} of its items, an admission of its tenant`;
+  if (batch.foreignItems > 0)
+    return `for ${batch.foreignItems} of its items, an admission of its tenant`;
   if (batch.itemsHash === null && batch.erased === 0 && found.invalid < batch.total) {
     return 'items_hash, because no item of the batch was erased';
   }

@@ -99,7 +99,7 @@ export class ChunkVerdicts {
   }
 
   /** Reports expiry rows of artifacts whose AEP sets no expiry. */
-  checkStrayExpiries(results: ChunkCheckResult): void {
+  checkOrphanExpiries(results: ChunkCheckResult): void {
     for (const { leafIndex, kind } of this.chunk.expiries) {
       const leaf = results.get(leafIndex);
       // The expiries of a damaged AEP are unknown.

@@ -102,7 +102,7 @@ export class RegistryWalk {
         if (!this.state.isKeyHistoryBroken) verdicts.checkKeys(leafIndex + 1, keys);
       }
     }
-    verdicts.checkStrayExpiries(results);
+    verdicts.checkOrphanExpiries(results);
     return results;
   }
 

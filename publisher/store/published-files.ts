@@ -207,8 +207,11 @@ export class SnapshotWriter {
 /** Replaced files stay at least this long, because readers may have an older snapshot. */
 const KEEP_MS = 60 * 60 * 1000;
 const SWEEP_EVERY_MS = 5 * 60 * 1000;
-/** Nothing is published during a sweep, and a removal from a bucket takes tens of milliseconds: further files wait. */
-const MOST_REMOVALS = 200;
+/**
+ * Removals in one sweep, or one in a hundred of the due files if that is more. Nothing is published during a sweep, and
+ * a removal from a bucket takes tens of milliseconds.
+ */
+const REMOVALS = 200;
 
 /** The first 52 bits of a name identify a page: a collision only keeps an unreferenced page. */
 const keyOf = (name: string): number => Number.parseInt(name.slice(0, 13), 16);
@@ -293,16 +296,15 @@ export class Janitor {
       for (const path of paths) this.unreferenced(path, now);
       this.partial.delete(tile);
     }
-    const over: string[] = [];
-    for (const [path, since] of this.unreferencedSince) if (now - since >= KEEP_MS) over.push(path);
-    // One in a hundred of many, because load may supersede files faster than this limit.
-    const removed = over.slice(0, Math.max(MOST_REMOVALS, Math.ceil(over.length / 100)));
+    const due: string[] = [];
+    for (const [path, since] of this.unreferencedSince) if (now - since >= KEEP_MS) due.push(path);
+    const removed = due.slice(0, Math.max(REMOVALS, Math.ceil(due.length / 100)));
     if (removed.length === 0) return [];
     await requireCurrent();
     try {
       await this.store.remove(removed);
     } catch (error) {
-      // The others come first at the next attempt: a file that cannot be deleted must not keep them.
+      // Each of these files waits another hour, so that one that cannot be deleted does not keep the others.
       for (const path of removed) {
         this.unreferencedSince.delete(path);
         this.unreferencedSince.set(path, now);
@@ -310,7 +312,7 @@ export class Janitor {
       throw error;
     }
     // After a failure the next sweep waits for the interval.
-    if (removed.length < over.length) this.sweptAt = -Infinity;
+    if (removed.length < due.length) this.sweptAt = -Infinity;
     for (const path of removed) this.unreferencedSince.delete(path);
     return removed;
   }

@@ -76,7 +76,7 @@ const camel = (name: string): string =>
 
 /**
  * Treats an empty variable, and an address that Kubernetes sets, as unset. Rejects variables that misspell a setting
- * of any program or name a former setting, and ignores all others outside `shape`.
+ * of any program, and ignores all others outside `shape`.
  */
 export function read<Shape extends z.ZodRawShape>(
   shape: Shape,

@@ -70,7 +70,10 @@ export function admitTool<F extends (options: never) => unknown>(
   return admitted as unknown as F;
 }
 
-/** The reason why a call did not run. Versions before 0.14 ignore output schemas, and show its JSON. */
+/**
+ * The reason why a call did not run. Versions of the framework before 0.14 ignore output schemas, and show the JSON of
+ * the result to the model.
+ */
 class Reason {
   constructor(private readonly text: string) {}
 

@@ -119,7 +119,7 @@ function apiKey(env: NodeJS.ProcessEnv): string {
   try {
     return headerValue('apiKey', readFileSync(file, 'utf8').trim());
   } catch (cause) {
-    const message = `SVC_API_KEY_FILE ${file} cannot be read: ${(cause as Error).message}`;
+    const message = `SVC_API_KEY_FILE ${file} cannot be used: ${(cause as Error).message}`;
     throw new UsageError(message, { cause });
   }
 }

@@ -74,7 +74,7 @@ export interface CheckedBatch {
   /** Whether the chunks are contiguous and add up to the batch's number of items. */
   arePartsWhole: boolean;
   /** Number of items whose admission is missing, or belongs to another tenant. */
-  strays: number;
+  foreignItems: number;
   /** Number of items whose admission was erased. */
   erased: number;
   /** The stored items hash in hex; null when an item was erased. */
@@ -114,7 +114,7 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
       group by batch_id)
     select b.batch_id as "batchId", b.total, encode(b.items_hash, 'hex') as "itemsHash",
       encode(compared.hash, 'hex') as "foundHash", parts.whole as "arePartsWhole",
-      g.completed_at is not null as "isComplete", items.strays, items.erased,
+      g.completed_at is not null as "isComplete", items."foreignItems", items.erased,
       coalesce(w.items, 0) as waiting,
       case when g.batch_id is not null then json_build_object('admitted', g.admitted,
         'denied', g.denied, 'approval_required', g.approval_required, 'refused', g.refused, 'invalid', g.invalid, 'replayed', g.replayed,
@@ -138,7 +138,7 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
         count(*) filter (where e.proof_id is null and i.refused) as refused,
         count(*) filter (where u.proof_id is null) as invalid,
         count(*) filter (where u.replayed) as replayed,
-        count(*) filter (where u.proof_id is not null and i.tenant_no is distinct from b.tenant_no) as strays,
+        count(*) filter (where u.proof_id is not null and i.tenant_no is distinct from b.tenant_no) as "foreignItems",
         count(*) filter (where i.proof_id is not null and i.request_hash is null) as erased,
         case when bool_and(i.request_hash is not null) then
           sha256(string_agg(decode(lpad(i.lane::text, 2, '0'), 'hex') || i.request_hash, ''

@@ -56,7 +56,7 @@ export async function migrate(
   patienceMs = PATIENCE_MS,
 ): Promise<string[]> {
   const migrations = await readMigrations(folder);
-  const known = await knownVersions(folder);
+  const known = { first: migrations[0]!.version, last: migrations.at(-1)!.version };
   const connection = await mapStartupDbErrors(() => sql.reserve());
   try {
     // Sets no timeouts: other runs and long migrations must be able to finish.
@@ -108,7 +108,10 @@ export async function migrate(
   }
 }
 
-/** With another encoding, PostgreSQL rejects or miscounts characters of admissions that were accepted. */
+/**
+ * Rejects PostgreSQL before 15, and an encoding other than UTF-8, in which PostgreSQL rejects or miscounts characters
+ * of accepted admissions.
+ */
 async function requireUsable(connection: Transaction): Promise<void> {
   const [{ encoding, version, isOld }] = await connection<
     [{ encoding: string; version: string; isOld: boolean }]

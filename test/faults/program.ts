@@ -25,8 +25,6 @@ export class Program {
     readonly name: ProgramName,
     public env: Record<string, string>,
     readonly logFile: string,
-    /** The checkout whose build this program runs. */
-    public root = packageRoot,
   ) {
     this.start();
   }
@@ -97,8 +95,8 @@ export class Program {
 
   private start(): void {
     const output = openSync(this.logFile, 'a');
-    const child = fork(join(this.root, `dist/programs/${this.name}.js`), [], {
-      cwd: this.root,
+    const child = fork(join(packageRoot, `dist/programs/${this.name}.js`), [], {
+      cwd: packageRoot,
       env: { LOG_LEVEL: 'info', ...this.env },
       execArgv: this.execArgv,
       stdio: ['ignore', output, output, 'ipc'],

@@ -85,46 +85,15 @@ export interface WorldOptions {
   settings?: Record<string, string>;
   /** A Redis for the queue, which replaces the world's own; null for the queue in Postgres. */
   redisUrl?: string | null | undefined;
-  /** The Postgres of the stack; by default an embedded one. */
-  openDatabase?: (settings: Record<string, string>) => Promise<Cluster>;
-  /** Prepares the empty database for admissions; by default as `npm start` does. */
-  prepare?: (owner: Owner) => Promise<Prepared>;
-  /** Checkout whose build the programs run; by default this one. */
-  root?: string;
   /** Puts the snapshot into a bucket, and two keys into an HSM. */
   withDevices?: boolean;
   /** Runs each program twice. */
   withReplicas?: boolean;
 }
 
-export interface Owner {
-  database: Cluster;
-  dataDir: string;
-  keyFiles: { aep: string; verifier: string };
-  keys: { aep: Uint8Array; verifier: Uint8Array };
-  logVkey: string;
-}
-
-interface Prepared {
-  tenantId: string;
-  apiKey: string;
-  /** Settings of every program. */
-  env?: Record<string, string>;
-}
-
-const asStartDoes = ({ database, dataDir, keys, logVkey }: Owner): Promise<Prepared> =>
-  bootstrap({
-    ownerUrl: database.running.superuserUrl,
-    dataDir,
-    rolePassword: (role) => database.running.rolePassword(role),
-    keys: { ...keys, log: parseVkey(logVkey) },
-    openSandbox: true,
-    log: logger('faults', 'warn'),
-  });
-
 /** The separate programs as they run in production, over a Postgres and a Redis of their own. */
 export async function startWorld(options: WorldOptions) {
-  const { withDisks, settings = {}, redisUrl, withDevices, withReplicas, root } = options;
+  const { withDisks, settings = {}, redisUrl, withDevices, withReplicas } = options;
   const dir = await mkdtemp(join(tmpdir(), 'svc-faults-'));
   // The account that runs Postgres needs access when the tests run as root.
   await chmod(dir, 0o755);
@@ -157,8 +126,7 @@ export async function startWorld(options: WorldOptions) {
     const snapshotDir = join(dir, 'snapshot', 'public');
     await mkdir(snapshotDir, { mode: 0o755 });
 
-    const database = await (options.openDatabase?.(settings) ??
-      Cluster.start(join(dir, 'database', 'registry'), settings));
+    const database = await Cluster.start(join(dir, 'database', 'registry'), settings);
     servers.push(database);
     stops.push(() => database.close());
     const redis = redisUrl === undefined ? await TestRedis.start() : null;
@@ -177,12 +145,17 @@ export async function startWorld(options: WorldOptions) {
     };
     const logVkey = formatVkey(nativeSha256, LOG_ORIGIN, keys.log.publicKey);
     const pinsFile = join(dir, 'pins.json');
-    const { tenantId, apiKey, env } = await (options.prepare ?? asStartDoes)({
-      database,
+    const { tenantId, apiKey } = await bootstrap({
+      ownerUrl: database.running.superuserUrl,
       dataDir: dir,
-      keyFiles: { aep: keyFile('aep'), verifier: verifierKeyFile },
-      keys: { aep: keys.aep.publicKey, verifier: keys.verifier.publicKey },
-      logVkey,
+      rolePassword: (role) => database.running.rolePassword(role),
+      keys: {
+        aep: keys.aep.publicKey,
+        verifier: keys.verifier.publicKey,
+        log: parseVkey(logVkey),
+      },
+      openSandbox: true,
+      log: logger('faults', 'warn'),
     });
     const linksTo = async <Name extends string>(
       port: number,
@@ -244,24 +217,17 @@ export async function startWorld(options: WorldOptions) {
     };
     const opsPorts = {} as Record<ProcessName, number>;
     for (const process of PROCESSES) opsPorts[process] = await freePort();
-    const startProcess = (
-      process: ProcessName,
-      of: string = process,
-      own = {},
-      from = root,
-    ): Program => {
+    const startProcess = (process: ProcessName, of: string = process, own = {}): Program => {
       const name = process.replace(/-\d$/, '') as ProgramName;
       const program = new Program(
         name,
         {
           // A second process of a program takes any free port.
           OPS_PORT: String(of === process ? opsPorts[process] : 0),
-          ...env,
           ...environments[process],
           ...own,
         },
         join(dir, `${of}.log`),
-        from,
       );
       started.push(program);
       stops.push(() => program.stop());
@@ -315,11 +281,10 @@ export async function startWorld(options: WorldOptions) {
       fsckEnv: { PINS_FILE: pinsFile, ...snapshotEnv, DATA_DIR: dir },
       origin: LOG_ORIGIN,
       logVkey,
-      /** Starts a second process of a program, from the same checkout and with the same settings. */
+      /** Starts a second process of a program, with the same settings. */
       startAnother: (process: ProcessName): Program => {
-        const { env: same, root: from } = programs[process];
-        const own = { ...same, OPS_PORT: '0' };
-        const other = startProcess(process, `another-${process}`, own, from);
+        const own = { ...programs[process].env, OPS_PORT: '0' };
+        const other = startProcess(process, `another-${process}`, own);
         others.push(other);
         return other;
       },

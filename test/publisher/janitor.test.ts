@@ -138,7 +138,7 @@ describe('janitor', () => {
     expect(attempts.map(({ length }) => length)).toEqual([200, 50]);
   });
 
-  it('removes at most 200 files in one cycle', async () => {
+  it('removes 200 of 500 replaced files in one cycle', async () => {
     mkdirSync(at('map'), { recursive: true });
     for (let i = 0; i < 500; i++) writeFileSync(at(`map/unknown-${i}`), '');
     const publisher = snapshot.publisher();

@@ -268,7 +268,7 @@ describe.each(backends)('admit queue on $name', (backend) => {
     await sql.end();
   });
 
-  it('uses TLS only with sslmode in the URL, whatever PGSSLMODE in the environment', async () => {
+  it('uses TLS only with sslmode in the URL, and ignores PGSSLMODE', async () => {
     await expect(migrateQueues(`${database.superuserUrl}?sslmode=verify-full`)).rejects.toThrow(
       'does not support SSL',
     );

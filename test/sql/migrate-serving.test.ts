@@ -11,7 +11,7 @@ import { useDatabase, useMigrations } from '../fixtures/use-registry.js';
 const db = useDatabase('test');
 const copy = useMigrations('test');
 
-/** The versions of a version with one more migration. */
+/** The known versions of a release with one more migration. */
 const next = () => ({ first: copy.known.first, last: copy.known.last + 1 });
 
 /** Adds migrations of the busiest tables, as a next version could have. */

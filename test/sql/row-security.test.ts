@@ -302,7 +302,7 @@ describe('engine role', () => {
         insert into svc.batch values (gen_random_uuid(), ${theirs}, 1, ${hash}, 1, 'r', now())`,
     ],
     [
-      'a part of a batch',
+      'a chunk of a batch',
       (tx) => tx`
         insert into svc.batch_part (batch_id, first_index, proof_ids)
         values (${theirBatch}::uuid, 9, array[${ourProof}::uuid])`,

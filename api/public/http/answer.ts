@@ -88,7 +88,7 @@ export function send(
   // No ETag on POST: the response is not a representation of the URL (RFC 9110 §8.8.3).
   if (answer.etag !== undefined && caching === answer.cache && req.method !== 'POST') {
     // Includes generation and time: on a 304, caches such as nginx keep the stored snapshot headers, so the tag of
-    // another snapshot must not match. A log that continues a retired log uses generations again.
+    // another snapshot must not match. A log that continues a retired log may repeat its generations.
     const own = snapshot === null ? '' : `${snapshot.generation}-${snapshot.issuedAt}-`;
     const etag = `"${own}${answer.etag}"`;
     headers.push('ETag', etag);

@@ -2,7 +2,7 @@
 -- migrations follow as files beside the folder. Everything belongs to the owner of the database. Each program has
 -- its own role, whose rights are in 13_rights.sql.
 --
--- Three constraints are `not valid`, as in databases from before this baseline, which may hold older rows.
+-- Three constraints are `not valid`: databases from before this baseline may hold rows that break them.
 
 create schema svc;
 
@@ -22,7 +22,7 @@ begin
   end loop;
 end $$;
 
--- Rules over rows ------------------------------------------------------------------------------
+-- Append-only tables and row-level security ----------------------------------------------------
 
 -- These rules hold for every role, including administrators: the log only grows, and an admission gets one
 -- outcome.

@@ -17,6 +17,8 @@ create trigger keeps_its_number before update of tenant_no on svc.tenant
   for each row execute function svc.refuse_change();
 create trigger audited after insert or update on svc.tenant for each row execute function svc.record_act();
 
+-- Environments. Workers reject admissions of an environment that is not open. In other tables, the column `lane` is
+-- the type of a request.
 create table svc.lane (
   environment text primary key check (environment in ('sandbox', 'live')),
   open        boolean not null default false,
@@ -94,8 +96,9 @@ begin
   return manager;
 end $$;
 
--- Null: the tenant has too many keys; a revocation changes a key and every key below it under the append lock, which
--- delays every tenant. False: the managing key is inactive, or lacks a wanted scope. The expiry of the managing key
+-- True: the key was created. Null: the tenant has 5,000 keys that are not revoked; the number is limited because a
+-- revocation changes a key and every key below it under the append lock, which delays every tenant. False: the
+-- managing key is inactive, or lacks a wanted scope. The expiry of the managing key
 -- limits the new key at creation only; revocation cascades.
 create function svc.create_api_key(managing integer, id text, hash bytea, wanted text[], restriction jsonb,
     until timestamptz) returns boolean
@@ -133,8 +136,7 @@ end $$;
 
 -- Approvers ------------------------------------------------------------------------------------
 
--- Approvers, whose keys approve or reject actions. The log has the hash of a registration, which stays
--- private.
+-- Approvers approve or reject actions. The log has only the hash of a registration; the document stays private.
 create table svc.approver (
   registration_hash bytea primary key check (length(registration_hash) = 32),
   tenant_no         integer not null references svc.tenant,
@@ -170,7 +172,8 @@ end $$;
 -- The engine changes approvers only by the two functions below, for a key of the tenant with the scope `approvers`.
 -- They take the append lock before the lock of the key, like revocations of keys.
 
--- Null: the key may not. False: the tenant has too many, each of which every reader of the log reads.
+-- Null: the managing key is inactive or lacks the scope. False: the tenant has 500 approvers; the number is limited
+-- because every reader of the log reads each one.
 create function svc.register_approver(managing integer, registration bytea) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -192,7 +195,7 @@ begin
   return true;
 end $$;
 
--- False: the key may not.
+-- False: the managing key is inactive or lacks the scope.
 create function svc.retire_approver(managing integer, hash bytea) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

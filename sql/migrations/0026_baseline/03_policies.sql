@@ -25,7 +25,8 @@ create trigger audited after insert on svc.fixture for each row execute function
 
 call svc.keep_rows('update or delete', 'fixture', 'policy_activation', 'policy_set');
 
--- The sets that may decide an admission now or later. A transaction pins one before it inserts.
+-- The sets that a running transaction may have pinned, or that a later one will pin: the set in force one minute ago,
+-- and each set that is activated after that time.
 create function svc.policies_in_use() returns setof bytea language sql stable as $$
   select digest from svc.policy_activation
     where active_from > clock_timestamp() - interval '1 minute'
@@ -56,8 +57,8 @@ create table svc.overlay (
 );
 create trigger audited after insert on svc.overlay for each row execute function svc.record_act();
 
--- The set that decides for a tenant: the operator's set `base`, and these policies. In place of a rule that
--- does not fit the base, it forbids everything.
+-- The set that decides for a tenant: the operator's set `base`, and these policies. If a rule does not fit the base,
+-- the set forbids everything.
 create table svc.overlay_set (
   tenant_no integer not null,
   overlay   bytea not null,
@@ -126,7 +127,7 @@ create function svc.digest_of(tenant svc.tenant, operators bytea) returns bytea 
 $$;
 
 -- The engine changes overlays only by these functions, for a key of the tenant with the scope `policy`.
--- Null: the key may not. False: the tenant has too many.
+-- Null: the managing key is inactive or lacks the scope. False: the tenant has 500 overlays.
 create function svc.store_overlay(managing integer, hash bytea, texts text, most integer) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -143,7 +144,7 @@ begin
   return true;
 end $$;
 
--- False: the key may not. Without sets, deactivates the overlay if it is active.
+-- False: the managing key is inactive or lacks the scope. Without sets, deactivates the overlay if it is active.
 create function svc.activate_overlay(managing integer, hash bytea, sets jsonb) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -30,15 +30,15 @@ create trigger only_grows before update on svc.log_head for each row execute fun
 -- Entries --------------------------------------------------------------------------------------
 
 -- One row per leaf. The canonical bytes of a proof's entry follow from its columns; `body` has those of
--- the other kinds. With the intake row, the payload columns of a proof give its AEP again, which must
--- then have the hash `aep_hash`. The other columns repeat parts of it for lists and the publisher.
+-- the other kinds. The AEP of a proof is rebuilt from the intake row and the payload columns, and must have the hash
+-- `aep_hash`. The other columns repeat members of the AEP for lists and the publisher.
 create table svc.log_entry (
   leaf_index        bigint primary key check (leaf_index >= 0),
   at                timestamptz(3) not null,
   tenant_no         integer,
   -- 1 proof, 2 status, 3 key, 4 erasure, 5 verdict, 6 snapshot
   kind              smallint not null check (kind between 1 and 6),
-  lane              smallint check (lane in (1, 2)),
+  lane              smallint check (lane in (1, 2)),              -- the type of the request: 1 execute, 2 agent
   is_outcome        boolean,
   proof_id          uuid unique,
   revokes           uuid,                                         -- status: the proof
@@ -83,8 +83,8 @@ call svc.keep_rows('delete', 'log_entry');
 create trigger audited after insert on svc.log_entry for each row
   when (new.kind in (2, 3)) execute function svc.record_act();
 call svc.secure_rows('log_entry');
--- Status and key entries are public, and anyone can read in the public log that an adopted proof without a tenant
--- exists.
+-- All entries but proofs are public. An adopted proof without a tenant is visible too: anyone can read in the public
+-- log that it exists.
 create policy own_tenants on svc.log_entry to svc_engine
   using (kind <> 1 or tenant_no is null or tenant_no = any ((select svc.tenants_in_scope())::integer[]));
 create policy erasing on svc.log_entry to svc_erase using (true);
@@ -237,6 +237,7 @@ begin
 end $$;
 create trigger has_not_ended before insert on svc.checkpoint for each row execute function svc.log_has_not_ended();
 
+-- Retires the log `ending`: moves its checkpoints to svc.ended_checkpoint, and returns the size of the last one.
 create function svc.end_log(ending text, why text) returns bigint language plpgsql security definer
   set search_path = pg_catalog, pg_temp as $$
 declare

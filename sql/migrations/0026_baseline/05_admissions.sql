@@ -98,7 +98,7 @@ create policy own_tenants on svc.intake_pending to svc_engine
   with check (batch_id is null and exists (select from svc.intake i where i.proof_id = intake_pending.proof_id));
 create policy counted on svc.intake_pending for select to current_user using (true);
 
--- An admission with an outcome is never pending again, and is not rejected once it is proved.
+-- An admission with an outcome is never pending again.
 create function svc.pending_has_no_outcome() returns trigger language plpgsql as $$
 declare
   wrong uuid;
@@ -119,7 +119,7 @@ end $$;
 create trigger has_no_outcome after insert on svc.intake_pending referencing new table as added
   for each statement execute function svc.pending_has_no_outcome();
 
--- Accepted, and rejected by a gate or an error before a signature.
+-- Rejections of accepted admissions: a check or an error ended the admission before a proof was signed.
 create table svc.refusal (
   proof_id   uuid primary key references svc.intake,
   code       text not null,
@@ -179,8 +179,8 @@ create trigger only_grows before update on svc.counter for each row execute func
 
 -- Functions of the engine ----------------------------------------------------------------------
 
--- The functions below take several steps in one statement: each statement is a message, which wakes two processes.
--- They have the rights of their caller.
+-- The functions below combine several steps in one statement, because each round trip wakes a process on both sides.
+-- They run with the rights of their caller.
 
 -- Stores the admissions whose deduplication key and number in the run are free, and returns their ids. The columns
 -- of one admission have the same position in each array; `packed` holds the hash, the seed and the request of each.

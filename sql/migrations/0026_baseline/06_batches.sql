@@ -14,7 +14,7 @@ create index batch_of_tenant on svc.batch (tenant_no, accepted_at, batch_id);
 call svc.secure_rows('batch', is_own => true);
 create policy erasing on svc.batch to svc_erase using (true);
 
--- A chunk of its items in order: 16 bytes an item, where a row each would take a hundred.
+-- Consecutive items of a batch: 16 bytes an item; one row for each item would take about 100.
 create table svc.batch_part (
   batch_id    uuid not null references svc.batch,
   first_index integer not null check (first_index >= 0),
@@ -142,6 +142,7 @@ create function svc.pending_depth(most integer) returns integer language sql sta
     + (select coalesce(sum(admissions), 0) from (select admissions from svc.chunk_pending limit most) as chunk)::integer
 $$;
 
+-- Pending batch items of all tenants (`everybodys`) and of one (`own`).
 create function svc.batch_pending(of_tenant integer, out everybodys integer, out own integer)
   language sql stable security definer set search_path = pg_catalog, pg_temp as $$
   select coalesce(sum(pending), 0)::integer,

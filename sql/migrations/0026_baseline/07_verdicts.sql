@@ -1,7 +1,8 @@
 -- Verdicts, the status exceptions that follow from them, and the positions of the verifier.
 
--- Frontier rows cover the log in order without a gap; each other row covers one leaf and overrides
--- them. Of several rows the largest tree_size is effective, then the largest verdict_id.
+-- Rows with `frontier` extend the verified prefix: they cover the log in order without a gap. Each other row is about
+-- one leaf and overrides them. Of several rows about a leaf, the one with the largest tree_size is effective, then the
+-- one with the largest verdict_id.
 create table svc.verdict (
   verdict_id  bigint generated always as identity primary key,
   frontier    boolean not null,
@@ -68,6 +69,7 @@ create trigger lists_exceptions after insert on svc.verdict for each row
   when (not new.frontier or new.outcome <> 'pass' or new.expired <> '{}')
   execute function svc.list_verdict_exceptions();
 
+-- Coming expiries that the verifier has not recorded yet.
 create table svc.expiry (
   leaf_index    bigint not null,
   artifact_kind text not null,
@@ -76,6 +78,7 @@ create table svc.expiry (
 );
 create index expiry_at on svc.expiry (expires_at);
 
+-- The position of the scrubber, which verifies old leaves again and again.
 create table svc.scrub (
   one          boolean primary key default true check (one),
   next_index   bigint not null default 0,

@@ -75,7 +75,8 @@ begin
   perform set_config('svc.adopts', 'off', true);
 end $$;
 
--- Records the adoption of the leaves from `first` on. Closes what is pending and has its outcome there.
+-- Records the adoption of the leaves from `first` on, and ends pending admissions and revocations whose outcomes these
+-- leaves have.
 create function svc.finish_adoption(first bigint) returns void
   language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin

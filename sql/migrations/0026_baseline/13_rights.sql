@@ -1,4 +1,5 @@
--- The rights of each role. sql/schema.txt lists the same, and programs refuse to start with more.
+-- The rights of each role. sql/schema.txt lists the same, and programs refuse to start with further rights on these
+-- tables.
 
 drop procedure svc.keep_rows, svc.secure_rows;
 
