@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { asTenants, type Pool } from '#sql/db/transaction';
 import { acceptIntake, type IntakeItem, pinPolicy, storeAdmissions } from '#sql/admissions/intake';
@@ -93,6 +93,21 @@ it('svc.intake > limits the size of a row, and rejects a time before the transac
   expect(await store(50, { request: Buffer.alloc(65_536) })).toBe(1);
   await expect(store(0, { request: Buffer.alloc(65_537) })).rejects.toThrow(/check constraint/);
   await expect(store(70)).rejects.toThrow('a time before its transaction');
+});
+
+it('svc.intake > takes no admission as rejected, or in a transaction whose snapshot may lack an overlay', async () => {
+  await registry.admitAll([registry.item()]);
+  const copy = (isolation: string, refused: boolean) =>
+    db.sql.begin(`isolation level ${isolation}`, async (tx) => {
+      const request_hash = `\\x${randomBytes(32).toString('hex')}`;
+      const change = { proof_id: randomUUID(), request_hash, refused };
+      await tx`insert into svc.intake
+        select (jsonb_populate_record(i, ${tx.json(change)})).* from svc.intake i limit 1`;
+      throw new Error('stored');
+    });
+  await expect(copy('read committed', false)).rejects.toThrow('stored');
+  await expect(copy('repeatable read', false)).rejects.toThrow('isolation level read committed');
+  await expect(copy('read committed', true)).rejects.toThrow('inserted as rejected');
 });
 
 it('readPinnedIntake > returns only the tenant’s own admission, even without row-level security', async () => {

@@ -8,7 +8,7 @@ import { extendTiles } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { appendKeyChange } from '#sql/lifecycle/signing-keys';
-import { adoptEntries, beginAdoption } from '#sql/log/adopt';
+import { adoptEntries, beginAdoption, finishAdoption } from '#sql/log/adopt';
 import { appendEntries, lockHead } from '#sql/log/append';
 import { entryRows, treeSize, appendErasure, appendSnapshot, appendVerdict } from '#sql/log/log';
 import { databaseTime, transaction } from '#sql/db/transaction';
@@ -336,4 +336,23 @@ it('svc.adopt_entries > rejects entries while a publisher runs, even without svc
   );
   await expect(adopted).rejects.toThrow('a publisher is running');
   await release();
+});
+
+it('svc.finish_adoption > rejects a call while a publisher runs, and leaves that were not adopted', async () => {
+  const { registry } = await open();
+  const finish = (first: number) =>
+    transaction(db.as('svc_erase'), (tx) => finishAdoption(tx, first));
+  await registry.admitAll([registry.item()]);
+  const last = (await treeSize(db.sql)) - 1;
+  await expect(finish(last)).rejects.toThrow('a leaf was not adopted');
+  const release = await holdLock(db.sql, 'select pg_advisory_xact_lock(7566947, 1)');
+  await expect(finish(last)).rejects.toThrow('a publisher is running');
+  await release();
+});
+
+it('svc.log_entry > rejects a body that no bundle of entries can hold', async () => {
+  await open();
+  const inserted = db.as('svc_admin')`insert into svc.log_entry (leaf_index, at, kind, body)
+    values (900, now(), 3, convert_to('{"type":"key","x":"' || repeat('x', 65536) || '"}', 'UTF8'))`;
+  await expect(inserted).rejects.toThrow('log_entry_body_length');
 });

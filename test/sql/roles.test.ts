@@ -185,11 +185,13 @@ describe('functions of the schema svc', () => {
     expect(open?.names).toBeNull();
   });
 
-  it('have a fixed search_path when they are SECURITY DEFINER', async () => {
+  it('have a fixed search_path when they are SECURITY DEFINER or in PL/pgSQL', async () => {
     const rows = await db.sql<{ name: string; config: string[] | null }[]>`
       select p.oid::regprocedure::text as name, p.proconfig as config
       from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-      where p.prosecdef and n.nspname in ('svc', 'public', 'bullmq')`;
+      join pg_language l on l.oid = p.prolang
+      where (p.prosecdef and n.nspname in ('svc', 'public', 'bullmq'))
+        or (l.lanname = 'plpgsql' and n.nspname = 'svc')`;
     expect(rows.length).toBeGreaterThan(0);
     for (const { name, config } of rows) {
       expect([name, config?.find((one) => one.startsWith('search_path='))]).toEqual([
@@ -198,6 +200,26 @@ describe('functions of the schema svc', () => {
       ]);
     }
   });
+});
+
+it('functions of the database > do not use types of the temporary schema', async () => {
+  const appended = as('svc_admin').begin(async (tx) => {
+    await tx.unsafe(`
+      create function pg_temp.is_caller() returns boolean language plpgsql as $$ begin
+        if current_user <> session_user then raise exception 'a function of the role ran as %', current_user; end if;
+        return true; end $$;
+      create domain pg_temp.jsonb as pg_catalog.jsonb check (pg_temp.is_caller());
+      create domain pg_temp.uuid as pg_catalog.uuid check (pg_temp.is_caller())`);
+    // PL/pgSQL keeps the types of the variables from this rejected insert on.
+    const insert = tx.savepoint(
+      (inner) =>
+        inner`insert into svc.log_entry (leaf_index, at, kind, body) values (900, now(), 3, '{}')`,
+    );
+    await expect(insert).rejects.toThrow('not an entry of kind 3');
+    await tx`select svc.append_approver(sha256('x'), 'activate')`;
+    throw new Error('undone');
+  });
+  await expect(appended).rejects.toThrow('undone');
 });
 
 it.each(PROGRAMS)(
