@@ -212,6 +212,7 @@ const SWEEP_EVERY_MS = 5 * 60 * 1000;
  * a removal from a bucket takes tens of milliseconds.
  */
 const REMOVALS = 200;
+const MOST_REMOVALS = 2_000;
 
 /** The first 52 bits of a name identify a page: a collision only keeps an unreferenced page. */
 const keyOf = (name: string): number => Number.parseInt(name.slice(0, 13), 16);
@@ -298,7 +299,10 @@ export class Janitor {
     }
     const due: string[] = [];
     for (const [path, since] of this.unreferencedSince) if (now - since >= KEEP_MS) due.push(path);
-    const removed = due.slice(0, Math.max(REMOVALS, Math.ceil(due.length / 100)));
+    const removed = due.slice(
+      0,
+      Math.min(MOST_REMOVALS, Math.max(REMOVALS, Math.ceil(due.length / 100))),
+    );
     if (removed.length === 0) return [];
     await requireCurrent();
     try {

@@ -196,7 +196,7 @@ export const readAsTenants = oneAsTenants((tx) => tx`begin read only`);
  * Runs one statement with the rights of these tenants, and commits it in the same round trip, so that
  * no lock is held while the database waits for this process.
  */
-export const changeAsTenants = oneAsTenants((tx) => tx`begin`);
+export const changeAsTenants = oneAsTenants((tx) => tx`begin isolation level read committed`);
 
 /**
  * The statement must be harmless when it runs outside the transaction and without its scope: after DDL the

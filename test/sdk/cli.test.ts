@@ -67,11 +67,11 @@ describe('svc command', () => {
       [svc(['keys'], { env: { SVC_PUBLIC_URL: 'localhost:8081' } }), /SVC_PUBLIC_URL.* http:/],
       [
         run(['export', admitted], { env: { SVC_API_KEY_FILE: '/nowhere' } }),
-        /nowhere cannot be read: ENOENT/,
+        /nowhere cannot be used: ENOENT/,
       ],
       [
         run(['export', admitted], { env: { SVC_API_KEY_FILE: '/dev/null' } }),
-        /\/dev\/null cannot be read: apiKey is missing/,
+        /\/dev\/null cannot be used: apiKey is missing/,
       ],
       [run(['export', admitted], { env: { SVC_API_KEY: 'a' } }), /not both/],
     ];

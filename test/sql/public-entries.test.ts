@@ -310,6 +310,13 @@ it('svc.adopt_entries > rejects times more than 60 seconds ahead of the database
       `the time ${ahead}, more than 60 seconds ahead of the clock of the database`,
     );
   }
+  // PostgreSQL 18 reads `Z` as the name of this zone.
+  const shifted = transaction(db.as('svc_erase'), async (tx) => {
+    await tx`set local timezone = '<Z>-12'`;
+    const entry = utf8(JSON.stringify({ type: 'key', time: ahead }));
+    await adoptEntries(tx, await beginAdoption(tx, 'example.org/log'), [entry]);
+  });
+  await expect(shifted).rejects.toThrow('more than 60 seconds ahead');
   const size = await treeSize(db.sql);
   await adopt({ type: 'key', time: past });
   await adopt({ type: 'verdict', time: near, expired_through: near });

@@ -5,6 +5,7 @@ import { keyStatesOf } from '#api/engine/proofs/stored-proof';
 import { toBase64Url, utf8 } from '#protocol/bytes';
 import { entryBytes } from '#protocol/entries';
 import { canonicalBytes } from '#protocol/json';
+import { formatTime, parseTime } from '#protocol/time';
 import { nativeSha256, type SigningKey } from '#runtime/crypto/node';
 import { newBulkSigningKey } from '#runtime/crypto/sodium';
 import { announcePending } from '#sql/admissions/outcomes';
@@ -304,9 +305,15 @@ describe('svc.append_delegation', () => {
     const root = freshSigner();
     await changeRoot(registry, root, 'activate');
     const limits = { until_index: 1000, max_proofs: 1000 };
-    const append = async () =>
-      appendDelegation(worker(), await delegationOf(registry, root, limits));
+    const append = async () => {
+      const entry = await delegationOf(registry, root, limits);
+      // A compromised worker states almost the earliest time that the database accepts.
+      const time = formatTime(parseTime(entry.time) - 59_000);
+      return appendDelegation(worker(), { ...entry, time });
+    };
     for (let number = 0; number < 60; number++) await append();
+    // Now the database's clock is more than a minute after the stated times.
+    await sleep(1_200);
     await expect(append()).rejects.toThrow('60 delegations of the last minute');
     expect((await keyEntries(db.sql)).length).toBe(63);
   });
