@@ -208,10 +208,11 @@ export class SnapshotWriter {
 const KEEP_MS = 60 * 60 * 1000;
 const SWEEP_EVERY_MS = 5 * 60 * 1000;
 /**
- * Removals in one sweep, or one in a hundred of the due files if that is more. Nothing is published during a sweep, and
- * a removal from a bucket takes tens of milliseconds.
+ * Removals in one sweep; one in a hundred of the due files if that is more, so that a lasting load does not leave ever
+ * more files. Nothing is published during a sweep, and a removal from a bucket takes tens of milliseconds.
  */
 const REMOVALS = 200;
+/** Bounds the time without publishing when many files are due at once, as an hour after a restart. */
 const MOST_REMOVALS = 2_000;
 
 /** The first 52 bits of a name identify a page: a collision only keeps an unreferenced page. */
